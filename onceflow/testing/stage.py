@@ -27,6 +27,11 @@ class Stage:
             raise UsageError(f"job {self.graph.job!r} has no source {uid!r}{_offered(uid, self.scripts)}")
         return self.scripts[uid]
 
+    def by_uid(self, rows: Mapping[str, Rows]) -> dict[str, Rows]:
+        """Rows by the names of arguments, in which `-` is `_`, by the uids of their sources."""
+        names = {uid.replace("-", "_"): uid for uid in self.scripts}
+        return {names.get(name, name): its for name, its in rows.items()}
+
     def output(self, uid: str) -> SinkRows:
         """Raises UsageError if there is no sink of this uid."""
         if uid not in self.outputs:

@@ -192,8 +192,7 @@ class SimSlot:
         self.is_idle, self.is_over = True, False
         self.is_deaf = False
         """What the driver says does not come any more."""
-        self.frozen_until = 0
-        """The world's move at which it goes on."""
+        self.frozen_until = 0  # the world's move at which it goes on
         self.number: int | None = None
         self._graph, self._store, self._clock = graph, store, clock
         self.wiring = wiring
@@ -208,8 +207,6 @@ class SimSlot:
 
     def __repr__(self) -> str:
         return f"slot {self.number} of attempt {self.attempt}"
-
-    # --- SlotControl: the slot's end of the control connection
 
     def poll(self) -> ToSlot | None:
         return self.commands.popleft() if self.commands else None
@@ -227,6 +224,10 @@ class SimSlot:
         """Whether this source has more, and is not one that was drained."""
         assert self._tasks is not None
         return self._readers[uid].has_more and not self._tasks.sources[uid].is_drained
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        return self._tasks and self._tasks.wake_at_ms  # see SlotTasks
 
     def tell(self, command: ToSlot) -> None:
         if not self.is_deaf:
@@ -263,8 +264,7 @@ class SimSlot:
             self._tasks.close()
         self.close_functions()
 
-    def close_functions(self) -> None:
-        """The attempt has ended here, and the process goes on: the user's functions are closed."""
+    def close_functions(self) -> None:  # the attempt has ended here, and the process goes on
         self._lives.close()
 
     def _start(self, assignment: Assignment) -> Slot:

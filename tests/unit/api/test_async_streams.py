@@ -110,6 +110,42 @@ def test_a_retrying_decides_by_the_result() -> None:
         assert test.rows("out") == [{"id": 0, "cents": 3}]
 
 
+def away_twice(wait: Any, stop: Any) -> Job:
+    """A job whose service says no to the first two questions about each order."""
+    asked: dict[int, int] = {}
+
+    def unsure(order: Order) -> Priced:
+        asked[order.id] = asked.get(order.id, 0) + 1
+        if asked[order.id] < 3:
+            raise ConnectionError("away")
+        return Priced(order.id, 7)
+
+    retrying = tenacity.Retrying(wait=wait, stop=stop)
+    job = Job("away")
+    stream(job).map_async(unsure, retries=retrying, timeout=None).print(uid="out")
+    return job
+
+
+def test_a_test_waits_for_calls_that_are_asked_again_at_the_end_and_by_the_clock_before() -> None:
+    with run(away_twice(tenacity.wait_fixed(60), tenacity.stop_after_attempt(3)), orders=ORDERS[:2]) as job:
+        assert job.out == []
+        job.advance_clock("1 min").advance_clock("1 min")
+        assert [row["cents"] for row in job.out] == [7, 7]
+        job.push(orders=ORDERS[2:])
+        assert len(job.finish().committed("out")) == len(ORDERS)
+
+
+def test_a_call_that_is_asked_for_ever_ends_a_test_with_a_sentence() -> None:
+    def never(order: Order) -> Priced:
+        raise ConnectionError("away")
+
+    job = Job("never")
+    retrying = tenacity.Retrying(wait=tenacity.wait_fixed(60), stop=tenacity.stop_never)
+    stream(job).map_async(never, retries=retrying, timeout=None).print(uid="out")
+    with run(job, orders=ORDERS[:1]) as running, pytest.raises(OnceflowError, match="write `retries=` with"):
+        running.finish()
+
+
 def test_without_a_policy_an_error_fails_the_job() -> None:
     job = Job("prices")
     stream(job).map_async(priced).print(uid="out")
