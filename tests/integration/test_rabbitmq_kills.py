@@ -53,6 +53,10 @@ class Producer:
         while not self._over.is_set():
             with suppress(AMQPError, OSError), closing(self._server.connect()) as connection:
                 channel = connection.channel()
+                for (
+                    queue
+                ) in self._queues:  # one that is not up yet may confirm what it drops, or never answer
+                    channel.queue_declare(queue, passive=True)
                 channel.confirm_delivery()
                 while not self._over.wait(0.0005):
                     n = self.sent
