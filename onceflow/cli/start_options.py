@@ -41,9 +41,9 @@ RekeyOption = Annotated[
     list[str] | None,
     typer.Option(
         "--rekey",
-        metavar="UID=MODULE:KEY[,MERGE]",
-        help="With --from: the state of this process function belongs to other keys, which KEY makes of the "
-        "old ones; MERGE says what is kept where they meet; repeatable.",
+        metavar="UID=WHAT",
+        help="UID=MODULE:KEY[,MERGE], with --from: the state of this process function belongs to other keys, "
+        "which KEY makes of the old ones; MERGE says what is kept where they meet; repeatable.",
     ),
 ]
 

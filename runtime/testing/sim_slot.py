@@ -227,7 +227,7 @@ class SimSlot:
 
     @property
     def wake_at_ms(self) -> int | None:
-        return self._tasks and self._tasks.wake_at_ms  # see SlotTasks
+        return None if self._tasks is None else self._tasks.wake_at_ms  # see SlotTasks
 
     def tell(self, command: ToSlot) -> None:
         if not self.is_deaf:

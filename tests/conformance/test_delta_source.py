@@ -46,7 +46,7 @@ def orders(first: int, count: int) -> list[dict[str, Any]]:
 def read(source: DeltaSource) -> list[dict[str, Any]]:
     job = Job("read")
     rows = job.source(source, uid="rows").collect()
-    job.run(parallelism=2)
+    job.run(master="threads[2]")
     return [row if isinstance(row, dict) else vars(row) for row in rows]
 
 
@@ -77,7 +77,7 @@ def test_only_what_the_job_needs_is_read_and_rows_may_have_a_type(tmp_path: Path
     append(url, orders(0, 30))
     job = Job("shops")
     shops = job.source(delta_source(url, Order), uid="rows").select("shop").collect()
-    job.run()
+    job.run(master="threads[1]")
     assert sorted(row["shop"] or "" for row in shops) == sorted(row["shop"] or "" for row in orders(0, 30))
 
 

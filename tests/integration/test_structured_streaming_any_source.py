@@ -65,7 +65,7 @@ def test_a_folder_is_read_on_where_it_was_left(spark: Any, tmp_path: Path) -> No
 
 def test_parquet_says_its_columns_and_csv_takes_a_delimiter(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    table = pa.table({"n": [1, 2], "at": pa.array([0, 1], pa.timestamp("ns", "UTC")), "s": ["a", None]})
+    table = pa.table({"n": [1, 2], "at": pa.array([0, 1_000], pa.timestamp("ns", "UTC")), "s": ["a", None]})
     pq.write_table(table, tmp_path / "in/a.parquet")
     run(spark, tmp_path, "onceflow-files", None, path=str(tmp_path / "in/*.parquet"))
     assert [(row["n"], row["s"]) for row in in_files(tmp_path / "out")] == [(1, "a"), (2, None)]

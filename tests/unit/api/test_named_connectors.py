@@ -74,7 +74,7 @@ MISTAKES: list[tuple[Any, str]] = [
         lambda: load_sink("shelv"),
         r"there is no sink 'shelv' \(did you mean 'shelf'\?\): installed are .*files, ",
     ),
-    (lambda: load_source("print"), r"there is no source 'print': installed are files, .*, shelf$"),
+    (lambda: load_source("print"), r"there is no source 'print': installed are delta, files, .*, shelf$"),
     (
         lambda: load_sink("shelf-old"),
         r"sink 'shelf-old' of onceflow-shelf 1\.2\.3 can't be imported from onceflow_shelf\.old:Sink: "

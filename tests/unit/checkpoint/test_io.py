@@ -402,7 +402,7 @@ def test_sinks_commit_in_the_driver_when_asked_and_again_at_the_next_start() -> 
         (Indeterminate("no answer"), ev.SinksNotCommitted(1, 1, "no answer")),
         (OSError("broken pipe"), ev.SinksNotCommitted(1, 1, "broken pipe")),
         (Fenced("a newer one"), ev.AttemptFailed(1, "a newer one", is_fenced=True)),
-        (Fatal("no such table"), ev.AttemptFailed(1, "no such table", is_fatal=True)),
+        (Fatal("no such table"), ev.AttemptFailed(1, "no such table", is_fatal=True, kind="Fatal")),
     ],
     ids=["not done", "unknown", "an error of the system", "fenced", "fatal"],
 )

@@ -16,7 +16,10 @@ from onceflow.runtime.contracts import DeadLetterSource
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 SOURCES = tomllib.loads(PROJECT.read_text())["project"]["entry-points"]["onceflow.sources"]
-DECODES_NOTHING = {"nexmark": "it makes its records itself"}
+DECODES_NOTHING = {
+    "nexmark": "it makes its records itself",
+    "delta": "a column of a table has one type, in all rows of a file or in none",
+}
 NAMED_OTHERWISE = {"kafka": "dead_letter_topic"}
 """Kafka's dead letters keep their bytes and headers, which only a topic can."""
 OF_ITS_PARTS = ("hybrid",)
