@@ -109,7 +109,7 @@ def _call(found: Any, arguments: list[str], target: str) -> JobGraphBuilder:
         raise UsageError(
             f"{target} is a {type(found).__name__}; expected a Job, or a function that makes one"
         )
-    takes_arguments = bool(inspect.signature(found).parameters)
+    takes_arguments = _takes_arguments(found)
     if arguments and not takes_arguments:
         raise UsageError(f"{target} takes no arguments, but after '--' there are: {' '.join(arguments)}")
     try:
@@ -121,6 +121,13 @@ def _call(found: Any, arguments: list[str], target: str) -> JobGraphBuilder:
     if not isinstance(job, JobGraphBuilder):
         raise UsageError(f"{target} returned a {type(job).__name__}; expected a Job")
     return job
+
+
+def _takes_arguments(build: Callable[..., Any]) -> bool:
+    """Whether its first parameter is for what follows `--`: not if its default is a text or a number, as in
+    `def build(servers="localhost:9092")`, which is a setting for who calls it from Python."""
+    first = next(iter(inspect.signature(build).parameters.values()), None)
+    return first is not None and not isinstance(first.default, str | int | float)
 
 
 def _run_user_code(run: Callable[[], Any], where: str) -> Any:

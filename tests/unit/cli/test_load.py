@@ -58,6 +58,14 @@ def test_build_gets_the_arguments(folder: Path) -> None:
     assert load_job("built.py:build", ["c"]).job.name == "c"
 
 
+def test_a_setting_with_a_default_is_not_given_the_arguments(folder: Path) -> None:
+    text = "from onceflow import Job\ndef build(name='mine', parts=2): return Job(name)\n"
+    target = write(folder, "setting.py", text)
+    assert load_job(target).job.name == "mine"
+    with pytest.raises(UsageError, match="takes no arguments, but after '--' there are: --x"):
+        load_job(target, ["--x"])
+
+
 def test_neighbours_come_along(folder: Path) -> None:
     write(folder, "neighbour_of_job.py", "NAME = 'next-door'\n")
     text = "from onceflow import Job\nfrom neighbour_of_job import NAME\njob = Job(NAME)\n"
