@@ -1,8 +1,5 @@
-"""What the user writes on a stream: filter, map, key_by, sink_to. Runs nothing.
-
-Every call checks its arguments against the columns that are there, so that a wrong name or type is
-refused where it is written, not after a night of running.
-"""
+"""What the user writes on a stream: filter, map, key_by, sink_to. Runs nothing. Every call checks its
+arguments against the columns that are there: a wrong name or type is refused where it is written."""
 
 from __future__ import annotations
 
@@ -28,6 +25,7 @@ from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
 from onceflow.runtime.api.connected_streams import ConnectedStreams, check_pair
 from onceflow.runtime.api.error_policies import NO_ASIDE, Aside, OnError
 from onceflow.runtime.api.keyed_stream import KeyedStream
+from onceflow.runtime.api.keyless_processes import processed_each
 from onceflow.runtime.api.keys_of_streams import with_keys
 from onceflow.runtime.api.lookups import Cache, lookup_join
 from onceflow.runtime.api.loops import Body, add_loop
@@ -53,6 +51,7 @@ from onceflow.runtime.graph.functions import (
 from onceflow.runtime.graph.keys import check_key
 from onceflow.runtime.graph.steps import Express, Input, Route, Rows, Step, Work
 from onceflow.runtime.operators.expressions import Columns
+from onceflow.runtime.operators.processing.keyless_process import Process
 from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
@@ -125,8 +124,7 @@ class Stream(Generic[T]):
         it is counted and left out; errors_to("failed"): it goes to side_output("failed") of the result.
         """
         uid = self._uid(uid, "map", fn)
-        returned = returned_record(fn, uid, returns)
-        return call_each(self, uid, "map", fn, returned, on_error)
+        return call_each(self, uid, "map", fn, returned_record(fn, uid, returns), on_error)
 
     def flat_map(
         self,
@@ -138,8 +136,18 @@ class Stream(Generic[T]):
         """Any number of records for each record: the function yields them (`-> Iterator[R]`). `on_error`: see
         map; of a record that fails nothing is kept that was yielded before."""
         uid = self._uid(uid, "flat_map", fn)
-        yielded = yielded_record(fn, uid, returns)
-        return call_each(self, uid, "flat_map", fn, yielded, on_error)
+        return call_each(self, uid, "flat_map", fn, yielded_record(fn, uid, returns), on_error)
+
+    def process(
+        self,
+        fn: Process[T, R],
+        returns: type[R] | None = None,
+        uid: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream[R]:
+        """An object of your class derived from Process, for each record and each watermark. `on_error`: see
+        map. With a key, timers and state by key: stream.key_by(...).process(...), with a KeyedProcess."""
+        return processed_each(self, fn, returns, uid, on_error)
 
     @overload
     def map_async(
@@ -179,8 +187,8 @@ class Stream(Generic[T]):
         wait decide. `on_error`: see map. A checkpoint holds what is in flight, and does not wait for it;
         after a restart it is asked again, so a call may be made more than once, and its result counts once.
         """
-        uid = self._uid(uid, "map_async", fn)
-        return map_async(self, uid, fn, returns, Asking(ordered, capacity, timeout, retries, on_error))
+        asking = Asking(ordered, capacity, timeout, retries, on_error)
+        return map_async(self, self._uid(uid, "map_async", fn), fn, returns, asking)
 
     def map_batches(
         self,
@@ -295,20 +303,20 @@ class Stream(Generic[T]):
         uid = self._uid(uid, "sink")
         wanted = "a sink, as in KafkaSink(...)"
         check_given(sink, "check", f"sink {uid!r}", wanted, GraphError, sink_advice(sink))
-        self._write(sink, uid, type(sink).__name__)
+        write(self, sink, uid, type(sink).__name__)
 
     def print(self, label: str | None = None, uid: str | None = None) -> None:
         """Show the rows on the standard output of the driver, whatever the master: a table on a terminal,
         else a JSON object a line; `label` stands before. Shown when their checkpoint is durable, once
         each."""
-        self._write(built_in("print")(label), self._uid(uid, "print"), "print")
+        write(self, built_in("print")(label), self._uid(uid, "print"), "print")
 
     def foreach(self, fn: Callable[[T], Any], uid: str | None = None) -> None:
         """Call the function with each record, in the slots, once its checkpoint is durable. At least once:
         after a failure the records of the last checkpoint may come again."""
         uid = self._uid(uid, "foreach", fn)
         reader = RecordReader(taken_record(fn, uid, self.schema, self._input.rows.record_type))
-        self._write(built_in("foreach")(fn, reader, True), uid, f"foreach {function_name(fn)}")
+        write(self, built_in("foreach")(fn, reader, True), uid, f"foreach {function_name(fn)}")
 
     def foreach_batch(self, fn: Callable[..., Any], uid: str | None = None) -> None:
         """Call `fn(batch)` or `fn(batch, context)`, in the slots, with the rows of a checkpoint once it is
@@ -318,7 +326,7 @@ class Stream(Generic[T]):
         uid = self._uid(uid, "foreach_batch", fn)
         reader = batch_reader(fn, uid, self.schema, self._input.rows.record_type)
         sink = built_in("foreach")(fn, reader, False, takes_context(fn, uid))
-        self._write(sink, uid, f"foreach_batch {function_name(fn)}")
+        write(self, sink, uid, f"foreach_batch {function_name(fn)}")
 
     def to_files(
         self,
@@ -331,7 +339,7 @@ class Stream(Generic[T]):
         """Write the rows to files of a folder, exactly once: "parquet", "jsonl" or "csv". Each subtask has a
         file for each checkpoint with rows of it, which is seen when it is whole and the checkpoint
         durable."""
-        self._write(built_in("to_files")(url, format, storage_options), self._uid(uid, "files"), "to_files")
+        write(self, built_in("to_files")(url, format, storage_options), self._uid(uid, "files"), "to_files")
 
     def collect(self, bytes_max: int = COLLECTED_BYTES_MAX, uid: str | None = None) -> Collected[T]:
         """The rows, in the memory of the program that runs the job, once it has: `rows = stream.collect()`,
@@ -339,12 +347,9 @@ class Stream(Generic[T]):
         uid = self._uid(uid, "collect")
         refuse_endless(self._input.step, uid)
         rows: Collected[T] = Collected(self._job.name, uid, self._input.rows)
-        self._write(built_in("collect")(rows, bytes_max), uid, "collect")
+        write(self, built_in("collect")(rows, bytes_max), uid, "collect")
         self._job.collected.append(rows)
         return rows
-
-    def _write(self, sink: Sink, uid: str, name: str) -> None:
-        write(self, sink, uid, name)
 
     # --- How steps are made ---
 
