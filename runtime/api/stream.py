@@ -32,7 +32,7 @@ from onceflow.runtime.api.loops import Body, add_loop
 from onceflow.runtime.api.near_misses import no_such_name, sink_advice
 from onceflow.runtime.api.record_steps import call_each, filtered
 from onceflow.runtime.api.splits import side_of, split
-from onceflow.runtime.api.stream_ends import refuse_endless, write
+from onceflow.runtime.api.stream_ends import StreamEnd, refuse_endless, write
 from onceflow.runtime.api.united_streams import united
 from onceflow.runtime.api.windowed_stream import ALL_ROWS, WindowedStream
 from onceflow.runtime.arguments import check_given
@@ -206,8 +206,7 @@ class Stream(Generic[T]):
         `behind` ("1 h") before the row that it was made of, since the watermark is held back by so much.
         `on_error`: see map; a batch that fails is called again in halves, down to the rows that do.
         """
-        uid = self._uid(uid, "map_batches", fn)
-        return map_batches(self, uid, fn, schema, event_time, behind, on_error)
+        return map_batches(self, self._uid(uid, "map_batches", fn), fn, schema, event_time, behind, on_error)
 
     def lookup_join(
         self,
@@ -228,8 +227,7 @@ class Stream(Generic[T]):
         one request if the table can; `cache=(10_000, "5 min")` keeps so many keys of each subtask for so
         long. The other options are those of map_async.
         """
-        uid = self._uid(uid, "lookup_join")
-        return lookup_join(self, uid, lookup, on, how, cache, asking_of(asking))
+        return lookup_join(self, self._uid(uid, "lookup_join"), lookup, on, how, cache, asking_of(asking))
 
     # --- Several streams ---
 
@@ -298,27 +296,28 @@ class Stream(Generic[T]):
 
     # --- Outputs. The stream may go on elsewhere as well ---
 
-    def sink_to(self, sink: Sink, uid: str | None = None) -> None:
+    def sink_to(self, sink: Sink, uid: str | None = None) -> StreamEnd:
         """Write the rows."""
         uid = self._uid(uid, "sink")
-        wanted = "a sink, as in KafkaSink(...)"
-        check_given(sink, "check", f"sink {uid!r}", wanted, GraphError, sink_advice(sink))
+        what = f"sink {uid!r}"
+        check_given(sink, "check", what, "a sink, as in KafkaSink(...)", GraphError, sink_advice(sink))
         write(self, sink, uid, type(sink).__name__)
+        return StreamEnd("sink_to")
 
-    def print(self, label: str | None = None, uid: str | None = None) -> None:
+    def print(self, label: str | None = None, uid: str | None = None) -> StreamEnd:
         """Show the rows on the standard output of the driver, whatever the master: a table on a terminal,
         else a JSON object a line; `label` stands before. Shown when their checkpoint is durable, once
         each."""
-        write(self, built_in("print")(label), self._uid(uid, "print"), "print")
+        return write(self, built_in("print")(label), self._uid(uid, "print"), "print")
 
-    def foreach(self, fn: Callable[[T], Any], uid: str | None = None) -> None:
+    def foreach(self, fn: Callable[[T], Any], uid: str | None = None) -> StreamEnd:
         """Call the function with each record, in the slots, once its checkpoint is durable. At least once:
         after a failure the records of the last checkpoint may come again."""
         uid = self._uid(uid, "foreach", fn)
         reader = RecordReader(taken_record(fn, uid, self.schema, self._input.rows.record_type))
-        write(self, built_in("foreach")(fn, reader, True), uid, f"foreach {function_name(fn)}")
+        return write(self, built_in("foreach")(fn, reader, True), uid, f"foreach {function_name(fn)}")
 
-    def foreach_batch(self, fn: Callable[..., Any], uid: str | None = None) -> None:
+    def foreach_batch(self, fn: Callable[..., Any], uid: str | None = None) -> StreamEnd:
         """Call `fn(batch)` or `fn(batch, context)`, in the slots, with the rows of a checkpoint once it is
         durable: a pyarrow.RecordBatch, or what the annotation says, polars.DataFrame or list[YourType]. At
         least once, and a batch that comes again has the same rows and the same `context.batch_id` (see
@@ -326,7 +325,7 @@ class Stream(Generic[T]):
         uid = self._uid(uid, "foreach_batch", fn)
         reader = batch_reader(fn, uid, self.schema, self._input.rows.record_type)
         sink = built_in("foreach")(fn, reader, False, takes_context(fn, uid))
-        write(self, sink, uid, f"foreach_batch {function_name(fn)}")
+        return write(self, sink, uid, f"foreach_batch {function_name(fn)}")
 
     def to_files(
         self,
@@ -335,11 +334,12 @@ class Stream(Generic[T]):
         format: str | Any = "parquet",
         storage_options: Mapping[str, Any] | None = None,
         uid: str | None = None,
-    ) -> None:
+    ) -> StreamEnd:
         """Write the rows to files of a folder, exactly once: "parquet", "jsonl" or "csv". Each subtask has a
         file for each checkpoint with rows of it, which is seen when it is whole and the checkpoint
         durable."""
-        write(self, built_in("to_files")(url, format, storage_options), self._uid(uid, "files"), "to_files")
+        sink = built_in("to_files")(url, format, storage_options)
+        return write(self, sink, self._uid(uid, "files"), "to_files")
 
     def collect(self, bytes_max: int = COLLECTED_BYTES_MAX, uid: str | None = None) -> Collected[T]:
         """The rows, in the memory of the program that runs the job, once it has: `rows = stream.collect()`,
