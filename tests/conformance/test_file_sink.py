@@ -1,4 +1,4 @@
-"""Files of each format, here and on S3, pass the kit of sinks that commit in the driver."""
+"""Files of each format, here, on S3 and on HDFS, pass the kit of sinks that commit in the driver."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import ReaderContext, Sink
 from onceflow.sinks.files import FileSink
 from onceflow.testing.kit import CommittingSinkKit
+from tests.hdfs_server import HdfsServer
 from tests.s3_server import S3Server
 
 
@@ -90,3 +91,24 @@ class TestOnS3(Files):
     def prepare(self) -> None:
         self.settings["bucket"] = self.server.new_bucket()
         self.settings["options"] = self.server.options
+
+
+@pytest.fixture(scope="module")
+def hdfs() -> Iterator[HdfsServer]:
+    with HdfsServer() as server:
+        yield server
+
+
+class TestOnHdfs(Files):
+    hdfs: ClassVar[HdfsServer]
+
+    @pytest.fixture(autouse=True)
+    def serve(self, hdfs: HdfsServer) -> None:
+        type(self).hdfs = hdfs  # the kit makes other objects of the class
+
+    @property
+    def url(self) -> str:
+        return str(self.settings["url"])
+
+    def prepare(self) -> None:
+        self.settings["url"] = self.hdfs.new_folder()
