@@ -26,7 +26,7 @@ OFFERED = (
 _S3 = ("s3", "s3a")
 _CALL_S3 = {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 1}}
 """s3fs tries each call several times itself, and the store for longer: a third one would multiply both."""
-_AZURE = ("abfs", "abfss", "az", "adl")
+_AZURE = ("abfs", "abfss", "az")
 _HDFS = ("hdfs", "viewfs")
 _CALL_AZURE = {"connection_timeout": 5, "read_timeout": 30}
 _PACKAGES = {
