@@ -79,8 +79,8 @@ class AzureServer:
     def environment(self) -> dict[str, str]:
         """The same for a process, as clients of Azure read it."""
         endpoint = f"http://127.0.0.1:{self.port}/{_ACCOUNT}"
-        said = f"DefaultEndpointsProtocol=http;AccountName={_ACCOUNT};AccountKey={_KEY};BlobEndpoint={endpoint};"
-        return {"AZURE_STORAGE_CONNECTION_STRING": said}
+        account = f"DefaultEndpointsProtocol=http;AccountName={_ACCOUNT};AccountKey={_KEY}"
+        return {"AZURE_STORAGE_CONNECTION_STRING": f"{account};BlobEndpoint={endpoint};"}
 
     def new_folder(self) -> str:
         """The URL of a folder in an empty container."""

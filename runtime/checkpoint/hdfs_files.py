@@ -1,4 +1,4 @@
-"""HdfsCheckpointFiles: what RemoteStore needs of a file system, on HDFS, whose create is conditional but not whole."""
+"""HdfsCheckpointFiles: HDFS, which shows a file before it is whole, as RemoteStore needs it."""
 
 from __future__ import annotations
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
 
+from onceflow import Job
 from onceflow.connectors.files.source import files_source
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import ReaderContext, Sink
@@ -99,6 +101,24 @@ def hdfs() -> Iterator[HdfsServer]:
         yield server
 
 
+@dataclass
+class Row:
+    n: int
+
+
+def test_a_job_on_hdfs_writes_files_that_another_reads(hdfs: HdfsServer) -> None:
+    """Its checkpoints are there, too."""
+    out, folder = hdfs.new_folder(), hdfs.new_folder()
+    job = Job("writes")
+    job.from_records([Row(n) for n in range(1_000)]).to_files(f"{out}/rows")
+    job.run(folder, master="threads[2]")
+    read = Job("reads")
+    rows = read.from_files(f"{out}/rows/**/*.parquet", Row).collect()
+    read.run(master="threads[1]")
+    assert sorted(row.n for row in rows) == list(range(1_000))
+
+
+@pytest.mark.soak
 class TestOnHdfs(Files):
     hdfs: ClassVar[HdfsServer]
 

@@ -1,4 +1,4 @@
-"""Jobs whose checkpoint folder is on S3, on Azure or on HDFS: killed, cut off from it, and asked by commands."""
+"""Jobs whose checkpoint folder is on S3, Azure or HDFS: killed, cut off from it, and asked by commands."""
 
 from __future__ import annotations
 
@@ -96,12 +96,14 @@ def test_a_store_that_is_away_holds_up_checkpoints_and_nothing_else(
     broker: Any,
     new_topic: Any,
 ) -> None:
+    if isinstance(server, S3Server) and gateway() is None:
+        pytest.skip("moto forgets everything when it is ended")
+    if isinstance(server, AzureServer) and away_s < 30:
+        pytest.skip("its client tries for longer before it says that the store is away")
     servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     data, rows = feed(servers, source, 4), follow(servers, output)
     data.run(2_000)
-    if isinstance(server, S3Server) and gateway() is None:
-        pytest.skip("moto forgets everything when it is ended")
     url = server.new_folder()
     job = start_job(url, *arguments, interval="100 ms", options=OPTIONS)
     job.wait_event("checkpoint_completed")
