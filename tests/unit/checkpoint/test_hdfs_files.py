@@ -14,7 +14,7 @@ from onceflow.runtime.checkpoint.store import AlreadyExists
 from onceflow.runtime.errors import Indeterminate, Unavailable
 
 pytest.importorskip("hdfs_native")
-JAVA = "\n\tat org.apache.hadoop.hdfs.server.namenode.FSDirRenameOp.unprotectedRenameTo(FSDirRenameOp.java:409)"
+JAVA = "\n\tat org.apache.hadoop.hdfs.server.namenode.FSDirRenameOp.unprotectedRenameTo(FSDirRenameOp.java:9)"
 
 
 class Client:
