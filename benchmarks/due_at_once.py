@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,10 +43,10 @@ class Payment:
 
 
 class Reminder(KeyedProcess[int, Payment, Payment]):
-    def process(self, record: Payment, ctx: Ctx[int]) -> None:
+    def process(self, record: Payment, ctx: Ctx) -> None:
         ctx.timers.event_time(10)
 
-    def on_timer(self, fired: Timer, ctx: Ctx[int]) -> Iterator[Payment]:
+    def on_timer(self, fired: Timer, ctx: Ctx) -> Iterator[Payment]:
         yield Payment(ctx.key, 1)
 
 
@@ -69,7 +69,7 @@ def timers() -> Operator:
     return ProcessConfig("due", Reminder(), ("user",), arrow_schema(Payment), *rows, True).create()
 
 
-JOBS = {
+JOBS: dict[str, tuple[int, Callable[[], Operator]]] = {
     "tumbling": (RESULTS, lambda: window(tumbling("10 s"))),
     "sliding": (RESULTS // 10, lambda: window(sliding("10 s", "1 s"))),
     "session": (RESULTS, lambda: window(session("1 s"))),
