@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -11,9 +11,16 @@ from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.errors import OptionError
 
 
-def named_columns(**names: str | None) -> dict[str, str]:
-    """What is known of a message that the user has named a column for, with the column's name."""
-    return {what: name for what, name in names.items() if name is not None}
+def named_fields(
+    types: Mapping[str, pa.DataType], nullable: Sequence[str] = (), **names: str | None
+) -> dict[str, pa.Field]:
+    """The columns that the user has given a name, by what they hold. `types`: of each; text, if it has none
+    there. `nullable`: which of them a message may lack."""
+    return {
+        what: pa.field(name, types.get(what, pa.string()), what in nullable)
+        for what, name in names.items()
+        if name is not None
+    }
 
 
 def message_schema(value: Format, beside: Iterable[pa.Field], columns: frozenset[str] | None) -> pa.Schema:

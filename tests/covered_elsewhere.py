@@ -90,7 +90,12 @@ COVERED = (
     Covered(
         "what reads a queue, driven against a real one",
         "integration/test_rabbitmq_queue integration/test_rabbitmq_kills",
-        "rabbitmq.connections rabbitmq.deliveries acknowledged.messages acknowledged.reader",
+        "rabbitmq.connections rabbitmq.deliveries acknowledged.messages",
+    ),
+    Covered(
+        "what reads a subscription of Pub/Sub, driven against Google's fake",
+        "integration/test_pubsub integration/test_pubsub_kills",
+        "subscription_calls pubsub.deliveries pubsub.messages",
     ),
     Covered(
         "what reads a stream of RabbitMQ, driven against a real one",

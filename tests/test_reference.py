@@ -37,6 +37,7 @@ PUBLIC = (
     "onceflow.connectors.postgres_cdc",
     "onceflow.connectors.nexmark",
     "onceflow.connectors.rabbitmq",
+    "onceflow.connectors.pubsub",
     "onceflow.connectors.kinesis",
     "onceflow.sinks.files",
     "onceflow.sinks.kafka",

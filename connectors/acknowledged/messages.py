@@ -18,7 +18,7 @@ class Message:
     """What acknowledges this delivery; it grows from one delivery of a connection to the next."""
     is_redelivered: bool
     """Whether the server says that it may have been delivered before."""
-    attributes: Mapping[str, str | None] = field(default_factory=dict)
+    attributes: Mapping[str, object] = field(default_factory=dict)
     """What else is known of it, by the names of the columns of `QueueReader`."""
 
 

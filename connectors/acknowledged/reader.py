@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,8 @@ from onceflow.runtime.errors import Fatal, Retryable
 
 _SHOWN_BYTES = 100
 RESTORED_MS = 3_600_000
+_QUIET_MS = 1_000
+"""A queue that has brought nothing for so long has nothing for now: its watermark may be idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,20 @@ class QueueSettings:
     give_up_ms: int
     """How long the server may be away before the attempt fails."""
     unacknowledged_ms: int
-    """How long the server lets a message be unacknowledged before it takes it away."""
+    """How long a message may be unacknowledged before the server gives it to somebody else."""
     what_to_do: str
     """What helps if that is too short."""
+
+    def check_interval(self, uid: str, interval_ms: int | None) -> None:
+        """Raises Fatal if checkpoints are meant to come too rarely for messages to be acknowledged in
+        time."""
+        if interval_ms is not None and interval_ms >= self.unacknowledged_ms / 2:
+            raise Fatal(
+                f"source {uid!r}: messages are acknowledged with checkpoints, which are "
+                f"{interval_ms / 1000:g} s apart, and may be unacknowledged for "
+                f"{self.unacknowledged_ms / 1000:g} s: let the checkpoint interval be less than half of it, "
+                f"or {self.what_to_do}"
+            )
 
 
 class _Queue:
@@ -54,6 +67,10 @@ class _Queue:
         self.waiting_since_ms: float | None = None
         """Since when there is a message that no complete checkpoint counts."""
         self.barriers_ms: dict[int, float] = {}
+        self.quiet_since_ms: float | None = None
+        """Since when nothing comes."""
+        self.is_told_quiet = False
+        """Whether that was said."""
         self.is_finished = False
 
     def state(self) -> SplitState:
@@ -82,6 +99,7 @@ class QueueReader:
         self._queues: dict[str, _Queue] = {}
         self._turn = 0
         self._lock = threading.Lock()
+        settings.check_interval(context.uid, context.checkpoint_interval_ms)
 
     def add_splits(self, splits: Sequence[SplitState]) -> None:
         context, settings = self._context, self._settings
@@ -160,11 +178,23 @@ class QueueReader:
         messages = queue.deliveries.take(records_max)
         if messages:
             queue.reconnects.worked()
+            queue.quiet_since_ms, queue.is_told_quiet = None, False
             return self._fetch(queue, self._new(queue, messages))
         if self._settings.is_bounded and queue.deliveries.is_empty:
             queue.is_finished = True
             return self._fetch(queue, [])
-        return None
+        if queue.is_told_quiet or not self._is_quiet(queue, queue.deliveries):
+            return None
+        queue.is_told_quiet = True
+        return replace(self._fetch(queue, []), at_end=frozenset({queue.split_id}))
+
+    def _is_quiet(self, queue: _Queue, deliveries: Deliveries) -> bool:
+        """Whether nothing has come for a while although the server is there."""
+        now_ms = self._context.clock.monotonic_ms()
+        if queue.quiet_since_ms is None:
+            queue.quiet_since_ms = now_ms
+        since_ms = queue.quiet_since_ms
+        return now_ms - since_ms >= _QUIET_MS and deliveries.alive_ms >= since_ms
 
     def _new(self, queue: _Queue, messages: Sequence[Message]) -> list[Message]:
         """The messages that did not count before; all of them are held."""
@@ -198,6 +228,7 @@ class QueueReader:
     def _let_go(self, queue: _Queue) -> None:
         with self._lock:
             deliveries, queue.deliveries = queue.deliveries, None
+            queue.quiet_since_ms, queue.is_told_quiet = None, False
             queue.ids.reconnected(self._context.clock.monotonic_ms())
             queue.waiting_since_ms = None
         if deliveries is not None:
@@ -228,7 +259,9 @@ class QueueReader:
         )
 
     def _beside(self, messages: Sequence[Message]) -> list[pa.Array]:
+        count = len(self._columns)
+        types = self._rows.schema.types[-count:] if count else []
         return [
-            pa.array([m.id if what == "id" else m.attributes.get(what) for m in messages], pa.string())
-            for what in self._columns
+            pa.array([m.id if what == "id" else m.attributes.get(what) for m in messages], of)
+            for what, of in zip(self._columns, types, strict=True)
         ]

@@ -22,8 +22,8 @@ class Rows:
     """How events become rows."""
 
     messages: MessageRows
-    columns: Mapping[str, str]
-    """The columns with what is known of an event beside its data: "id", "event", "url"."""
+    columns: Sequence[str]
+    """What is known of an event beside its data and has a column: "id", "event", "url"."""
     only_events: frozenset[str] | None
     """Names of events that are read; None: all."""
     has_ids: bool
@@ -114,6 +114,7 @@ class HttpStreamReader:
             (stream.split_id,),
             numbers[made.kept] if self._context.with_origin else None,
             dead_letters=made.dead_letters,
+            kind=made.kinds,
             at_end=frozenset() if events else frozenset({stream.split_id}),
             finished=frozenset({stream.split_id}) if stream.is_finished else frozenset(),
         )

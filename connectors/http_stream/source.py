@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from onceflow.connectors.collections.fixed_splits import FixedSplits
-from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.formats import Format
 from onceflow.connectors.http_stream.framing import JsonLines, ServerSentEvents, id_in
-from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
-from onceflow.connectors.message_rows import MessageRows
+from onceflow.connectors.message_fields import named_fields
+from onceflow.connectors.message_source import MessageSource
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
@@ -30,7 +29,7 @@ _SSE, _LINES = "server-sent-events", "json-lines"
 
 @explained
 @dataclass(frozen=True, kw_only=True)
-class HttpStreamSource:
+class HttpStreamSource(MessageSource):
     """Reads what servers send on connections that stay open. Each of the `urls` is a split, and the id of its
     last event its position. A Source; connects only when the job runs. Needs
     `pip install 'onceflow[http]'`.
@@ -80,15 +79,6 @@ class HttpStreamSource:
     # --- Source ---
 
     @property
-    def schema(self) -> pa.Schema:
-        beside = (pa.field(name, pa.string(), what == "id") for what, name in self._added().items())
-        return message_schema(self.value, beside, self.columns)
-
-    @property
-    def record_type(self) -> type | None:
-        return self.value.record_type
-
-    @property
     def is_bounded(self) -> bool:
         return False
 
@@ -106,31 +96,19 @@ class HttpStreamSource:
     def open_reader(self, context: ReaderContext) -> HttpStreamReader:
         from onceflow.connectors.http_stream.reader import HttpStreamReader, Rows
 
-        added = {what: name for what, name in self._added().items() if name in self.schema.names}
         rows = Rows(
-            MessageRows(
-                self.schema, self.value.decoder(self.columns), self.dead_letters is not None, "events"
-            ),
-            added,
+            self.rows("events"),
+            self.read_beside(),
             None if self.events is None else frozenset(self.events),
             self.without_ids == "refuse",
         )
         return HttpStreamReader({url: self._request(url) for url in self.urls}, rows, context)
 
-    # --- What it may do beyond that ---
-
-    def project(self, columns: frozenset[str]) -> HttpStreamSource:
-        """See ProjectableSource."""
-        return replace(self, columns=columns)
-
-    def dead_letter_sink(self) -> Sink | None:
-        """See DeadLetterSource."""
-        return self.dead_letters
-
     # --- Parts ---
 
-    def _added(self) -> dict[str, str]:
-        return named_columns(id=self.id_column, event=self.event_column, url=self.url_column)
+    def beside(self) -> dict[str, pa.Field]:
+        """See MessageSource."""
+        return named_fields({}, ("id",), id=self.id_column, event=self.event_column, url=self.url_column)
 
     def _request(self, url: str) -> StreamRequest:
         from onceflow.connectors.http_stream.connection import StreamRequest
@@ -152,10 +130,7 @@ class HttpStreamSource:
 
 
 def _check(source: HttpStreamSource) -> None:
-    with needs_extra("HttpStreamSource", "http"):
-        import urllib3  # noqa: F401
-
-    check_value(source.value)
+    source.check_message_source("http", "urllib3", ("silence", "timeout"))
     if not source.urls or any(not url.startswith(("http://", "https://")) for url in source.urls):
         raise OptionError(f"urls={list(source.urls)!r}: give addresses that begin with http:// or https://")
     if len(set(source.urls)) < len(source.urls):
@@ -167,9 +142,6 @@ def _check(source: HttpStreamSource) -> None:
         if given not in known:
             raise OptionError(f"{name}={given!r}: write {' or '.join(map(repr, known))}")
     _check_ids(source)
-    for name in ("silence", "timeout"):
-        duration_ms(getattr(source, name), name)
-    check_distinct(source.schema.names)
 
 
 def _check_ids(source: HttpStreamSource) -> None:

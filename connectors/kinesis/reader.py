@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -62,12 +62,12 @@ class KinesisReader:
         self,
         place: StreamPlace,
         rows: MessageRows,
-        columns: Mapping[str, str],
+        columns: Sequence[str],
         interval_ms: int,
         give_up_ms: int,
         context: ReaderContext,
     ) -> None:
-        """`columns`: of what is known of a record beside its data, by the names of COLUMN_TYPES.
+        """`columns`: what is known of a record beside its data, by the names of COLUMN_TYPES.
         `interval_ms`: how far apart requests for one shard are."""
         self._client = StreamClient(place, REQUESTS_MAX)
         self._rows = rows

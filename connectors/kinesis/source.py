@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.formats import Format
-from onceflow.connectors.formats.format import has_kinds, lacks_before
 from onceflow.connectors.kinesis.columns import COLUMN_TYPES
 from onceflow.connectors.kinesis.finished_shards import FinishedShards
 from onceflow.connectors.kinesis.position import ShardPosition
-from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
-from onceflow.connectors.message_rows import MessageRows
+from onceflow.connectors.message_fields import named_fields
+from onceflow.connectors.message_source import MessageSource
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import BatchLimit, Json, ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
 @explained
 @dataclass(frozen=True, kw_only=True)
-class KinesisSource:
+class KinesisSource(MessageSource):
     """Reads a stream of Amazon Kinesis Data Streams, each record once. A Source; connects only when the job
     runs. Needs `pip install 'onceflow[kinesis]'`.
 
@@ -79,15 +77,6 @@ class KinesisSource:
     # --- Source ---
 
     @property
-    def schema(self) -> pa.Schema:
-        beside = (pa.field(name, COLUMN_TYPES[what], False) for what, name in self._added().items())
-        return message_schema(self.value, beside, self.columns)
-
-    @property
-    def record_type(self) -> type | None:
-        return self.value.record_type
-
-    @property
     def is_bounded(self) -> bool:
         return self.until is not None
 
@@ -95,16 +84,6 @@ class KinesisSource:
     def can_pause(self) -> bool:
         """See PausableSource."""
         return True
-
-    @property
-    def has_kinds(self) -> bool:
-        """See ChangelogSource."""
-        return has_kinds(self.value)
-
-    @property
-    def lacks_before(self) -> bool:
-        """See PartialChangelogSource."""
-        return lacks_before(self.value)
 
     @property
     def plan_note(self) -> str:
@@ -119,9 +98,7 @@ class KinesisSource:
     def open_reader(self, context: ReaderContext) -> KinesisReader:
         from onceflow.connectors.kinesis.reader import KinesisReader
 
-        tolerates_bad = self.dead_letters is not None
-        rows = MessageRows(self.schema, self.value.decoder(self.columns), tolerates_bad, "records")
-        columns = {what: name for what, name in self._added().items() if name in self.schema.names}
+        rows, columns = self.rows("records"), self.read_beside()
         interval_ms = duration_ms(self.fetch_interval, "fetch_interval")
         give_up_ms = duration_ms(self.timeout, "timeout")
         return KinesisReader(self._place(), rows, columns, interval_ms, give_up_ms, context)
@@ -138,18 +115,12 @@ class KinesisSource:
 
         return KinesisPlanner(self._place(), self._bounds(), clock, limit)
 
-    def project(self, columns: frozenset[str]) -> KinesisSource:
-        """See ProjectableSource."""
-        return replace(self, columns=columns)
-
-    def dead_letter_sink(self) -> Sink | None:
-        """See DeadLetterSource."""
-        return self.dead_letters
-
     # --- Parts ---
 
-    def _added(self) -> dict[str, str]:
-        return named_columns(
+    def beside(self) -> dict[str, pa.Field]:
+        """See MessageSource."""
+        return named_fields(
+            COLUMN_TYPES,
             partition_key=self.partition_key_column,
             arrival_time=self.arrival_time_column,
             shard=self.shard_column,
@@ -172,12 +143,10 @@ def _ms(time: object) -> int | None:
 
 
 def _check(source: KinesisSource) -> None:
-    with needs_extra("KinesisSource", "kinesis"):
-        import boto3  # noqa: F401
-
+    durations = ("fetch_interval", "discovery_interval", "timeout")
+    source.check_message_source("kinesis", "boto3", durations)
     if not isinstance(source.stream, str) or not source.stream:
         raise OptionError(f"KinesisSource: stream={source.stream!r}: give the name of a stream, or its ARN")
-    check_value(source.value)
     _check_time("start", source.start, ("earliest", "latest"))
     if source.until is not None:
         _check_time("until", source.until, ("latest",))
@@ -186,9 +155,6 @@ def _check(source: KinesisSource) -> None:
         raise OptionError(f"KinesisSource: until={last.isoformat()} is before start={first.isoformat()}")
     if source.start == "latest" and source.until == "latest":
         raise OptionError('KinesisSource: start="latest" until="latest" reads nothing: leave one of them out')
-    for name in ("fetch_interval", "discovery_interval", "timeout"):
-        duration_ms(getattr(source, name), name)
-    check_distinct(source.schema.names)
 
 
 def _check_time(option: str, given: object, words: tuple[str, ...]) -> None:

@@ -4,18 +4,16 @@ it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from onceflow.connectors.collections.fixed_splits import FixedSplits
-from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.formats import Format
-from onceflow.connectors.formats.format import has_kinds, lacks_before
-from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
-from onceflow.connectors.message_rows import MessageRows
+from onceflow.connectors.message_fields import named_fields
+from onceflow.connectors.message_source import MessageSource
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
@@ -31,7 +29,7 @@ _TIMEOUT_MIN_MS = 60_000
 
 @explained
 @dataclass(frozen=True, kw_only=True)
-class RabbitQueueSource:
+class RabbitQueueSource(MessageSource):
     """Reads `queues` of RabbitMQ (AMQP 0.9.1), each message once. A Source; connects only when the job runs.
     Needs `pip install 'onceflow[rabbitmq]'`.
 
@@ -75,27 +73,8 @@ class RabbitQueueSource:
     # --- Source ---
 
     @property
-    def schema(self) -> pa.Schema:
-        beside = (pa.field(name, pa.string()) for name in self._added().values())
-        return message_schema(self.value, beside, self.columns)
-
-    @property
-    def record_type(self) -> type | None:
-        return self.value.record_type
-
-    @property
     def is_bounded(self) -> bool:
         return self.bounded
-
-    @property
-    def has_kinds(self) -> bool:
-        """See ChangelogSource."""
-        return has_kinds(self.value)
-
-    @property
-    def lacks_before(self) -> bool:
-        """See PartialChangelogSource."""
-        return lacks_before(self.value)
 
     @property
     def plan_note(self) -> str:
@@ -108,8 +87,6 @@ class RabbitQueueSource:
         from onceflow.connectors.acknowledged.reader import QueueReader, QueueSettings
         from onceflow.connectors.rabbitmq.deliveries import RabbitDeliveries
 
-        columns = [what for what, name in self._added().items() if name in self.schema.names]
-        rows = MessageRows(self.schema, self.value.decoder(self.columns), self.dead_letters is not None)
         settings = QueueSettings(
             self.bounded,
             duration_ms(self.remember, "remember"),
@@ -125,47 +102,27 @@ class RabbitQueueSource:
             looks_for_end=self.bounded,
             context=context,
         )
-        return QueueReader(connect, rows, columns, settings, context)
-
-    # --- What it may do beyond that ---
-
-    def project(self, columns: frozenset[str]) -> RabbitQueueSource:
-        """See ProjectableSource."""
-        return replace(self, columns=columns)
-
-    def dead_letter_sink(self) -> Sink | None:
-        """See DeadLetterSource."""
-        return self.dead_letters
+        return QueueReader(connect, self.rows(), self.read_beside(), settings, context)
 
     # --- Parts ---
 
-    def _added(self) -> dict[str, str]:
-        return named_columns(id=self.id_column, routing_key=self.routing_key_column)
+    def beside(self) -> dict[str, pa.Field]:
+        """See MessageSource."""
+        names = {"id": self.id_column, "routing_key": self.routing_key_column}
+        return named_fields({}, tuple(names), **names)
 
 
 def _check(source: RabbitQueueSource) -> None:
-    with needs_extra("RabbitQueueSource", "rabbitmq"):
-        import pika  # noqa: F401
-
-    check_value(source.value)
-    queues = list(source.queues)
-    if (
-        not queues
-        or not all(isinstance(each, str) and each for each in queues)
-        or len(set(queues)) < len(queues)
-    ):
-        raise OptionError(f"RabbitQueueSource: queues={queues!r}: give the names of queues, each once")
+    source.check_message_source("rabbitmq", "pika", ("remember", "timeout"))
+    source.check_names("queues", "queues")
     if not isinstance(source.url, str) or not source.url.startswith(("amqp://", "amqps://")):
         raise OptionError("RabbitQueueSource: url: give an address that begins with amqp:// or amqps://")
     if not (isinstance(source.prefetch, int) and 0 < source.prefetch <= _PREFETCH_MAX):
         raise OptionError(
             f"RabbitQueueSource: prefetch={source.prefetch!r}: give a number from 1 to {_PREFETCH_MAX}"
         )
-    for name in ("remember", "timeout"):
-        duration_ms(getattr(source, name), name)
     if duration_ms(source.consumer_timeout, "consumer_timeout") < _TIMEOUT_MIN_MS:
         raise OptionError(
             f"RabbitQueueSource: consumer_timeout={source.consumer_timeout!r} is too short for checkpoints: "
             "let it be a minute or more, here and on the server"
         )
-    check_distinct(source.schema.names)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.formats import Format
-from onceflow.connectors.formats.format import has_kinds, lacks_before
-from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
-from onceflow.connectors.message_rows import MessageRows
+from onceflow.connectors.message_fields import named_fields
+from onceflow.connectors.message_source import MessageSource
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink
 from onceflow.runtime.durations import duration_ms
@@ -27,12 +25,12 @@ if TYPE_CHECKING:
     from onceflow.connectors.rabbitmq.stream_reader import StreamReader
 
 _PREFETCH_MAX = 65_535
-_COLUMN_TYPES = {"offset": pa.int64(), "stream": pa.string()}
+_COLUMN_TYPES = {"offset": pa.int64()}
 
 
 @explained
 @dataclass(frozen=True, kw_only=True)
-class RabbitStreamSource:
+class RabbitStreamSource(MessageSource):
     """Reads streams of RabbitMQ (queues of the type stream), each message once. A Source; connects only when
     the job runs. Needs `pip install 'onceflow[rabbitmq]'`.
 
@@ -80,27 +78,8 @@ class RabbitStreamSource:
     # --- Source ---
 
     @property
-    def schema(self) -> pa.Schema:
-        beside = (pa.field(name, _COLUMN_TYPES[what], False) for what, name in self._added().items())
-        return message_schema(self.value, beside, self.columns)
-
-    @property
-    def record_type(self) -> type | None:
-        return self.value.record_type
-
-    @property
     def is_bounded(self) -> bool:
         return self.until is not None
-
-    @property
-    def has_kinds(self) -> bool:
-        """See ChangelogSource."""
-        return has_kinds(self.value)
-
-    @property
-    def lacks_before(self) -> bool:
-        """See PartialChangelogSource."""
-        return lacks_before(self.value)
 
     @property
     def plan_note(self) -> str:
@@ -119,40 +98,24 @@ class RabbitStreamSource:
         from onceflow.connectors.rabbitmq.stream_consumer import StreamConsumer
         from onceflow.connectors.rabbitmq.stream_reader import StreamReader
 
-        columns = [what for what, name in self._added().items() if name in self.schema.names]
-        rows = MessageRows(self.schema, self.value.decoder(self.columns), self.dead_letters is not None)
-
         def connect(stream: str, position: StreamPosition) -> StreamConsumer:
             skips = self.if_truncated == "skip"
             return StreamConsumer(self.url, stream, position, self.prefetch, skips, context)
 
-        return StreamReader(connect, rows, columns, duration_ms(self.timeout, "timeout"), context)
-
-    # --- What it may do beyond that ---
-
-    def project(self, columns: frozenset[str]) -> RabbitStreamSource:
-        """See ProjectableSource."""
-        return replace(self, columns=columns)
-
-    def dead_letter_sink(self) -> Sink | None:
-        """See DeadLetterSource."""
-        return self.dead_letters
+        give_up_ms = duration_ms(self.timeout, "timeout")
+        return StreamReader(connect, self.rows(), self.read_beside(), give_up_ms, context)
 
     # --- Parts ---
 
-    def _added(self) -> dict[str, str]:
-        return named_columns(offset=self.offset_column, stream=self.stream_column)
+    def beside(self) -> dict[str, pa.Field]:
+        """See MessageSource."""
+        return named_fields(_COLUMN_TYPES, offset=self.offset_column, stream=self.stream_column)
 
 
 def _check(source: RabbitStreamSource) -> None:
-    with needs_extra("RabbitStreamSource", "rabbitmq"):
-        import pika  # noqa: F401
-
-    check_value(source.value)
-    streams = list(source.streams)
-    if not all(isinstance(each, str) and each for each in streams) or len(set(streams)) < len(streams):
-        raise OptionError(f"RabbitStreamSource: streams={streams!r}: give the names of streams, each once")
-    if bool(streams) == bool(source.super_stream):
+    source.check_message_source("rabbitmq", "pika", ("discovery_interval", "timeout"))
+    source.check_names("streams", "streams", is_optional=True)
+    if bool(source.streams) == bool(source.super_stream):
         raise OptionError("RabbitStreamSource: give either streams=, or the name of a super_stream=")
     if not isinstance(source.url, str) or not source.url.startswith(("amqp://", "amqps://")):
         raise OptionError("RabbitStreamSource: url: give an address that begins with amqp:// or amqps://")
@@ -163,9 +126,6 @@ def _check(source: RabbitStreamSource) -> None:
         )
     if source.if_truncated not in ("fail", "skip"):
         raise OptionError(f'if_truncated={source.if_truncated!r}: write "fail" or "skip"')
-    for name in ("discovery_interval", "timeout"):
-        duration_ms(getattr(source, name), name)
-    check_distinct(source.schema.names)
 
 
 def _check_bounds(source: RabbitStreamSource) -> None:

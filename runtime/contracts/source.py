@@ -72,6 +72,8 @@ class ReaderContext:
     wake: Callable[[], None] = lambda: None
     """Call it, from any thread, when a `poll` that just brought nothing would bring something now: the slot's
     loop then polls at once, and not at its next look some milliseconds later."""
+    checkpoint_interval_ms: int | None = None
+    """How far apart barriers are meant to be. None: not known."""
 
 
 class SourceReader(Protocol):

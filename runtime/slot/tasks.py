@@ -170,6 +170,7 @@ class SlotBuilder:
                 with_timestamp=node.watermarks is not None and node.watermarks.needs_timestamp,
                 on_wait=lambda reason: self._environment.on_wait(node.uid, reason),
                 wake=self._environment.wake,
+                checkpoint_interval_ms=self._environment.checkpoint_interval_ms,
             )
         )
         self._readers[node.uid] = reader

@@ -4,13 +4,9 @@ once."""
 from __future__ import annotations
 
 import json
-import os
-import random
-import signal
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +14,13 @@ import pika
 import pytest
 from pika.exceptions import AMQPError
 
+from tests.integration.killed_sources import DRIVER, SERVER, SLOT, Producer, rows_in, run_with_kills
 from tests.rabbitmq_server import WHY_NOT, RabbitServer
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 JOBS = Path(__file__).parent / "jobs"
 QUEUE_PROGRAM, STREAM_PROGRAM = JOBS / "rabbit_orders.py", JOBS / "rabbit_stream_orders.py"
-KINDS = ("slot", "driver and slots", "server", "slot")
+KINDS = (SLOT, DRIVER, SERVER, SLOT)
 QUEUES = ("a", "b"), "classic", QUEUE_PROGRAM
 STREAMS = ("orders-0", "orders-1"), "stream", STREAM_PROGRAM
 
@@ -34,50 +31,33 @@ def server() -> Iterator[RabbitServer]:
         yield server
 
 
-class Producer:
-    """Sends numbered messages until it is closed; what was not confirmed is sent again under the same id."""
+def producer_of(server: RabbitServer, queues: tuple[str, ...], kind: str) -> Producer:
+    """Sends to the queues in turn; what was not confirmed is sent again under the same id."""
+    with closing(server.connect()) as connection:
+        for queue in queues:
+            arguments = {"x-queue-type": kind}
+            connection.channel().queue_declare(queue, durable=True, arguments=arguments)
+    server.restart()
 
-    def __init__(self, server: RabbitServer, queues: tuple[str, ...], kind: str) -> None:
-        self._server, self._over, self._queues = server, threading.Event(), queues
-        self.sent = 0
-        """How many are confirmed."""
+    @contextmanager
+    def connect() -> Iterator[Callable[[int], int]]:
         with closing(server.connect()) as connection:
-            for queue in queues:
-                arguments = {"x-queue-type": kind}
-                connection.channel().queue_declare(queue, durable=True, arguments=arguments)
-        server.restart()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+            channel = connection.channel()
+            for queue in queues:  # one that is not up yet may confirm what it drops, or never answer
+                channel.queue_declare(queue, passive=True)
+            channel.confirm_delivery()
 
-    def _run(self) -> None:
-        while not self._over.is_set():
-            with suppress(AMQPError, OSError), closing(self._server.connect()) as connection:
-                channel = connection.channel()
-                for (
-                    queue
-                ) in self._queues:  # one that is not up yet may confirm what it drops, or never answer
-                    channel.queue_declare(queue, passive=True)
-                channel.confirm_delivery()
-                while not self._over.wait(0.0005):
-                    n = self.sent
-                    properties = pika.BasicProperties(message_id=str(n), delivery_mode=2)
-                    channel.basic_publish("", self._queues[n % 2], json.dumps({"n": n}).encode(), properties)
-                    self.sent += 1
+            def send(n: int) -> int:
+                properties = pika.BasicProperties(message_id=str(n), delivery_mode=2)
+                channel.basic_publish("", queues[n % 2], json.dumps({"n": n}).encode(), properties)
+                return 1
 
-    def close(self) -> None:
-        self._over.set()
-        self._thread.join()
+            yield send
+
+    return Producer(connect, (AMQPError, OSError))
 
 
-def rows_in(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for path in folder.glob("out-*.jsonl") for line in path.read_text().splitlines()]
-
-
-def seen(folder: Path) -> Counter[int]:
-    return Counter(row["n"] for row in rows_in(folder))
-
-
-def run_with_kills(
+def check_kills(
     what: tuple[tuple[str, ...], str, Path],
     kinds: list[str],
     server: RabbitServer,
@@ -87,35 +67,18 @@ def run_with_kills(
     master: str,
 ) -> None:
     queues, kind_of_queue, program = what
-    chance = random.Random(len(kinds))
 
     def start() -> Any:
         arguments = (folder / "ck", server.url, str(folder / "out"))
         options = ["--slot-timeout", "3 s", "--restart", "fixed:200 ms"]
         return start_job(*arguments, program=program, master=master, interval="200 ms", options=options)
 
-    producer = Producer(server, queues, kind_of_queue)
-    job = start()
-    for kind in kinds:
-        before, mark = seen(folder / "out").total(), job.mark
-        engine.wait_for(
-            lambda count=before: seen(folder / "out").total() > count + chance.randrange(200), job
-        )
-        if kind == "driver and slots":
-            job.kill_group()
-            job.wait()
-            job = start()
-        elif kind == "server":
-            server.kill()
-            server.start()
-        else:
-            os.kill(chance.choice(job.slots()), signal.SIGKILL)
-            job.wait_event("restarted", after=mark, timeout=360)
-    producer.close()
-    engine.wait_for(lambda: len(seen(folder / "out")) >= producer.sent, job, 120)
-    job.send(signal.SIGTERM)
-    assert job.wait(240) == 0, job.story()
-    found = seen(folder / "out")
+    def restart_server() -> None:
+        server.kill()
+        server.start()
+
+    producer = producer_of(server, queues, kind_of_queue)
+    found = run_with_kills(kinds, start, producer, engine, folder / "out", restart_server=restart_server)
     assert set(found) >= set(range(producer.sent))
     assert len(found) - producer.sent in (0, 1), "the last may have come without being confirmed"
     # A stream keeps both of what its producer sent twice: there a message is known by its place.
@@ -131,7 +94,7 @@ def test_each_message_counts_once_whoever_is_killed(
     what: Any, server: RabbitServer, start_job: Any, engine: Any, tmp_path: Path
 ) -> None:
     """On threads a slot dies with its driver; the soak below kills those of Spark."""
-    run_with_kills(what, ["driver and slots", "server"], server, start_job, engine, tmp_path, "threads[2]")
+    check_kills(what, [DRIVER, SERVER], server, start_job, engine, tmp_path, "threads[2]")
 
 
 @pytest.mark.soak
@@ -140,4 +103,4 @@ def test_each_message_counts_once_whoever_is_killed(
 def test_twenty_four_kills(
     what: Any, server: RabbitServer, start_job: Any, engine: Any, tmp_path: Path
 ) -> None:
-    run_with_kills(what, [*KINDS] * 6, server, start_job, engine, tmp_path, "local[2]")
+    check_kills(what, [*KINDS] * 6, server, start_job, engine, tmp_path, "local[2]")

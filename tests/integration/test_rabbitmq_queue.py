@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, ClassVar
 
@@ -16,16 +15,15 @@ import pytest
 
 from onceflow.connectors.formats import Json
 from onceflow.connectors.rabbitmq import RabbitQueueSource
-from onceflow.runtime.clock import ManualClock, SystemClock
-from onceflow.runtime.contracts import ReaderContext, SplitState
+from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.errors import BadRecordError, Fatal, Unavailable
 from onceflow.sinks.print import PrintSink
 from onceflow.testing.kit import QueueKit
+from tests.integration.read_queues import WAIT_S, barrier, numbers, open_reader, read
 from tests.rabbitmq_server import WHY_NOT, RabbitServer
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 SCHEMA = pa.schema([("n", pa.int64())])
-WAIT_S = 240
 
 
 @pytest.fixture(scope="module")
@@ -74,33 +72,6 @@ class TestQueue(QueueKit):
 
 def source_of(server: RabbitServer, queue: str, **options: Any) -> RabbitQueueSource:
     return RabbitQueueSource(queues=[queue], url=server.url, value=Json(SCHEMA), **options)
-
-
-def open_reader(source: RabbitQueueSource, splits: Sequence[SplitState] = (), clock: Any = None) -> Any:
-    reader = source.open_reader(ReaderContext("job", "uid", 0, 1, clock or SystemClock()))
-    reader.add_splits(splits or source.open_enumerator("job", SystemClock()).initial_splits())
-    return reader
-
-
-def read(reader: Any, until: Callable[[list[Any]], bool], records_max: int = 1_000) -> list[Any]:
-    seen: list[Any] = []
-    deadline = time.monotonic() + WAIT_S
-    while not until(seen):
-        assert time.monotonic() < deadline, f"{len(seen)} rows within {WAIT_S} s"
-        if (fetch := reader.poll(0, records_max)) is None:
-            threading.Event().wait(0.005)
-            continue
-        seen += fetch.records.to_pylist()
-    return seen
-
-
-def numbers(rows: Sequence[Any]) -> list[int]:
-    return sorted(row["n"] for row in rows)
-
-
-def barrier(reader: Any, number: int) -> list[SplitState]:
-    reader.on_barrier(number)
-    return [SplitState(s.split_id, json.loads(json.dumps(s.position))) for s in reader.snapshot()]
 
 
 def test_what_is_known_of_a_message_comes_beside_it(server: RabbitServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import cast
 
 from onceflow.runtime.contracts import AcknowledgingReader, Source, SourceReader, SplitState
 from onceflow.runtime.testing.conformance import quotations
-from onceflow.runtime.testing.conformance.checking import through_json
+from onceflow.runtime.testing.conformance.checking import DEADLINE_S, through_json
 from onceflow.runtime.testing.conformance.sources import initial_splits, open_reader, read
 
 
@@ -117,8 +118,13 @@ def read_some(case: QueueUnderTest, splits: Sequence[SplitState]) -> tuple[Sourc
 
 
 def read_rest(reader: SourceReader) -> Counter[str]:
-    """All that its splits still have."""
+    """All that its splits still have: they are bounded."""
     rows: Counter[str] = Counter()
-    while (fetch := reader.poll(0, 1_000)) is not None:
-        rows.update(repr(row) for row in fetch.records.to_pylist())
+    open_splits = {split.split_id for split in reader.snapshot()}
+    deadline = time.monotonic() + DEADLINE_S
+    while open_splits:
+        assert time.monotonic() < deadline, f"not finished after {DEADLINE_S} s: {open_splits}"
+        if (fetch := reader.poll(100, 1_000)) is not None:
+            rows.update(repr(row) for row in fetch.records.to_pylist())
+            open_splits -= fetch.finished
     return rows

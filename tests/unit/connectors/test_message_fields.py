@@ -6,14 +6,15 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.formats import Json, Raw
-from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
+from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_fields
 from onceflow.runtime.errors import OptionError
 
 VALUE = Json(pa.schema([("a", pa.int64()), ("b", pa.string())]))
 
 
 def test_what_has_no_name_is_left_out() -> None:
-    assert named_columns(id="message_id", routing_key=None) == {"id": "message_id"}
+    found = named_fields({"at": pa.int64()}, ("id",), id="message_id", routing_key=None, at="at")
+    assert found == {"id": pa.field("message_id", pa.string()), "at": pa.field("at", pa.int64(), False)}
 
 
 def test_columns_of_the_body_come_first_and_only_those_that_are_read() -> None:

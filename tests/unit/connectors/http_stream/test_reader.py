@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from onceflow import WatermarkStrategy  # noqa: F401 - the package's own logger is silent
-from onceflow.connectors.formats import Json
+from onceflow.connectors.formats import Debezium, Json
 from onceflow.connectors.http_stream import HttpStreamSource
 from onceflow.connectors.http_stream.reader import HttpStreamReader
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
 from onceflow.runtime.errors import BadRecordError, DataLossError, Fatal, Unavailable
+from onceflow.runtime.records import RowKind
 from onceflow.runtime.testing.conformance import WAKING_CHECKS, WakingSourceUnderTest
 from onceflow.sinks.print import PrintSink
 from tests.stream_server import StreamServer
@@ -177,6 +178,14 @@ def test_a_server_that_says_that_nothing_comes_any_more_finishes_the_split(serve
         assert time.monotonic() < deadline
     assert fetch.finished == {f"{server.url}/events"}
     assert reading.reader.poll(0, 1) is None
+
+
+def test_changes_of_a_table_keep_their_kinds(server: StreamServer) -> None:
+    server.add({"op": "c", "after": {"n": 1}}, {"op": "d", "before": {"n": 1}})
+    described = source(server, value=Debezium(Json(Number)))
+    assert described.has_kinds
+    kinds = [kind for fetch in Reading(described).take(2) for kind in fetch.kind]
+    assert kinds == [RowKind.INSERT, RowKind.DELETE]
 
 
 def test_an_answer_of_another_type_is_refused(server: StreamServer) -> None:
