@@ -11,6 +11,7 @@ import pyarrow as pa
 from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.named_columns import check_columns, columns_given, how_rows_go
 from onceflow.connectors.sql_tables.options import LEDGER_TABLE, check_names, commit_settings
+from onceflow.connectors.sql_tables.table import TableName
 from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
 from onceflow.runtime.contracts import SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
@@ -116,8 +117,6 @@ class PostgresSink:
         return open_target
 
     def _settings(self, schema: pa.Schema) -> PostgresSettings:
-        from onceflow.connectors.sql_tables.table import TableName
-
         table = TableName.of(self.table)
         return _settings_type()(
             conninfo=self.url,

@@ -49,7 +49,7 @@ COVERED = (
         savepoints.starting savepoints.deleting savepoints.exporting savepoints.lineage savepoints.difference
         start_notice cli.savepoint savepoint_texts interleaving""",
     ),
-    Covered("a store that goes and comes back says it", "integration/test_checkpoints_on_s3", "away_notice"),
+    Covered("a store that comes back says it", "integration/test_checkpoints_on_stores", "away_notice"),
     Covered(
         "what is said of a damaged log is in the events of a job on that log",
         "unit/changed_programs/test_damaged_folder unit/checkpoint/test_io",

@@ -6,6 +6,7 @@ import importlib.util
 
 import pyarrow as pa
 
+from onceflow.connectors.formats.avro.format import Avro
 from onceflow.connectors.formats.json.format import Json
 
 _ROW = pa.RecordBatch.from_arrays(
@@ -19,7 +20,5 @@ def prepare() -> None:
     Json(_ROW.schema).decoder().decode(pa.array([b'{"text":"a","number":1}']))
     Json().encoder(_ROW.schema).encode(_ROW)
     if importlib.util.find_spec("fastavro") is not None:
-        from onceflow.connectors.formats.avro.format import Avro
-
         avro = Avro(_ROW.schema, framing="none")
         avro.decoder().decode(avro.encoder(_ROW.schema).encode(_ROW))

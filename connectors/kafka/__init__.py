@@ -15,6 +15,7 @@ __all__ = ["KafkaSource"]
 
 def __getattr__(name: str) -> Any:
     if name == "KafkaSource":
+        # Here, since the commands that need a broker only would wait for librdkafka and Arrow.
         from onceflow.connectors.kafka.source.source import KafkaSource
 
         return KafkaSource

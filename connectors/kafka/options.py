@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.redaction import HIDDEN, redacted
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 Setting = str | int | float | bool | Callable[..., Any]
@@ -128,14 +129,12 @@ class KafkaOptions:
 
     def shown(self) -> dict[str, object]:
         """The settings with secrets masked: what may appear in a plan, a log or an error."""
-        return {name: "***" if _SECRET.search(name) else value for name, value in self.librdkafka.items()}
+        return {name: HIDDEN if _SECRET.search(name) else value for name, value in self.librdkafka.items()}
 
     def redact(self, text: str) -> str:
         """`text` without any secret of these settings: for every message that librdkafka wrote."""
         secrets = [str(value) for name, value in self.librdkafka.items() if _SECRET.search(name) and value]
-        for secret in sorted(secrets, key=len, reverse=True):
-            text = text.replace(secret, "***")
-        return text
+        return redacted(text, secrets)
 
     def consumer(
         self, ours: Mapping[str, Setting], defaults: Mapping[str, Setting] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onceflow.connectors.kafka.lost_records import check_range
@@ -85,11 +85,34 @@ class Subscription:
     pattern: str | None = None
 
     def find(self, metadata: ClusterMetadata) -> dict[str, Topic]:
-        """The topics that exist now. Raises OptionError for a name that does not."""
+        """The topics that exist now."""
         if self.pattern is not None:
             matches = re.compile(self.pattern).fullmatch
             return metadata.describe([name for name in metadata.topic_names() if matches(name)])
         return metadata.describe(self.topics)
+
+    def refuse_missing(
+        self, found: Collection[str], all_names: Callable[[], Sequence[str]], pattern_option: str
+    ) -> None:
+        """Raises OptionError with all topics that are subscribed to and were not found, or if there is none.
+        `all_names` asks for the names of the cluster's topics, `pattern_option` is what the user calls a
+        pattern."""
+        if self.pattern is not None and not found:
+            there = ", ".join(all_names()[:10]) or "none"
+            raise OptionError(
+                f"no topic matches {pattern_option}={self.pattern!r}, which has to match the whole name; "
+                f"topics there: {there}"
+            )
+        missing = [name for name in self.topics if name not in found]
+        if not missing:
+            return
+        names = all_names()
+        hints = {name: nearest(name, names) for name in missing}
+        if len(missing) == 1:
+            name, hint = hints.popitem()
+            raise OptionError(f"topic {name!r} does not exist{hint}: create it or correct the name")
+        told = ", ".join(f"{name!r}{hint}" for name, hint in hints.items())
+        raise OptionError(f"topics that do not exist: {told}; create them or correct the names")
 
 
 class KafkaSplitEnumerator:
@@ -125,7 +148,7 @@ class KafkaSplitEnumerator:
     def initial_splits(self) -> Sequence[SplitState]:
         self._metadata.expect_first_answer(self._first_answer_ms)
         topics = self._subscription.find(self._metadata)
-        self._refuse_missing(topics)
+        self._subscription.refuse_missing(topics, self._metadata.topic_names, "topic_pattern")
         keys = [key for topic in topics.values() for key in topic.keys]
         starts = self._start_offsets(keys)
         is_bounded = self._discovery_interval_ms is None
@@ -200,18 +223,6 @@ class KafkaSplitEnumerator:
 
     def _split(self, key: PartitionKey, next_offset: int, stop_offset: int | None) -> KafkaSplit:
         return KafkaSplit(key[0], self._topic_ids[key[0]], key[1], next_offset, stop_offset)
-
-    def _refuse_missing(self, topics: Mapping[str, Topic]) -> None:
-        there = "" if topics else ", ".join(self._metadata.topic_names()[:10]) or "none"
-        if self._subscription.pattern is not None and not topics:
-            raise OptionError(
-                f"no topic matches topic_pattern={self._subscription.pattern!r}, which has to match the "
-                f"whole name; topics there: {there}"
-            )
-        for name in self._subscription.topics:
-            if name not in topics:
-                hint = nearest(name, self._metadata.topic_names())
-                raise OptionError(f"topic {name!r} does not exist{hint}: create it or correct the name")
 
     def _start_offsets(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, int]:
         ask: Callable[..., dict[PartitionKey, int]] = self._metadata.offsets

@@ -13,9 +13,7 @@ from typing import Any, Literal, Protocol
 
 from onceflow.connectors.kafka.metadata import LogEnd, PartitionKey, Topic
 from onceflow.connectors.kafka.options import Isolation
-from onceflow.connectors.kafka.split import Subscription
 from onceflow.runtime.errors import DataLossError, OptionError
-from onceflow.runtime.nearest import nearest
 from onceflow.structured_streaming.source_offsets import OffsetRange, Offsets
 from onceflow.structured_streaming.source_options import (
     EARLIEST,
@@ -71,7 +69,7 @@ class Planner:
     def initial(self) -> Offsets:
         """Where a query without a checkpoint begins, as its options say."""
         topics = self.topics()
-        self._refuse_missing(topics)
+        self._options.subscription.refuse_missing(topics, self._cluster.topic_names, "subscribePattern")
         found = self._resolve(self._options.start, self.keys(topics), "starting")
         return Offsets(found, _ids(topics))
 
@@ -198,19 +196,6 @@ class Planner:
         if self._options.fail_on_data_loss:
             raise DataLossError(why + _GO_ON)
         _LOG.warning("%s; going on, as failOnDataLoss is false", why)
-
-    def _refuse_missing(self, topics: Mapping[str, Topic]) -> None:
-        subscription: Subscription = self._options.subscription
-        if subscription.pattern is not None and not topics:
-            there = ", ".join(self._cluster.topic_names()[:10]) or "none"
-            raise OptionError(
-                f"no topic matches subscribePattern={subscription.pattern!r}, which has to match the whole "
-                f"name; topics there: {there}"
-            )
-        for name in subscription.topics:
-            if name not in topics:
-                hint = nearest(name, self._cluster.topic_names())
-                raise OptionError(f"topic {name!r} does not exist{hint}: create it or correct the name")
 
     def _resolve(
         self, position: Position, keys: Sequence[PartitionKey], side: str

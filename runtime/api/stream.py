@@ -34,7 +34,7 @@ from onceflow.runtime.api.loops import Body, add_loop
 from onceflow.runtime.api.near_misses import no_such_name, sink_advice
 from onceflow.runtime.api.record_steps import call_each, filtered
 from onceflow.runtime.api.splits import side_of, split
-from onceflow.runtime.api.stream_ends import refuse_endless, write
+from onceflow.runtime.api.stream_ends import StreamEnd, refuse_endless, write
 from onceflow.runtime.api.united_streams import united
 from onceflow.runtime.api.windowed_stream import ALL_ROWS, WindowedStream
 from onceflow.runtime.arguments import check_given
@@ -290,27 +290,28 @@ class Stream(Generic[T]):
 
     # --- Outputs. The stream may go on elsewhere as well ---
 
-    def sink_to(self, sink: Sink, uid: str | None = None) -> None:
+    def sink_to(self, sink: Sink, uid: str | None = None) -> StreamEnd:
         """Write the rows."""
         uid = self._uid(uid, "sink")
         wanted = "a sink, as in KafkaSink(...)"
         check_given(sink, "check", f"sink {uid!r}", wanted, GraphError, sink_advice(sink))
-        self._write(sink, uid, type(sink).__name__)
+        write(self, sink, uid, type(sink).__name__)
+        return StreamEnd("sink_to")
 
-    def print(self, label: str | None = None, uid: str | None = None) -> None:
+    def print(self, label: str | None = None, uid: str | None = None) -> StreamEnd:
         """Show the rows on the standard output of the driver, whatever the master: a table on a terminal,
         else a JSON object a line; `label` stands before. Shown when their checkpoint is durable, once
         each."""
-        self._write(built_in("print")(label), self._uid(uid, "print"), "print")
+        return write(self, built_in("print")(label), self._uid(uid, "print"), "print")
 
-    def foreach(self, fn: Callable[[T], Any], uid: str | None = None) -> None:
+    def foreach(self, fn: Callable[[T], Any], uid: str | None = None) -> StreamEnd:
         """Call the function with each record, in the slots, once its checkpoint is durable. At least once:
         after a failure the records of the last checkpoint may come again."""
         uid = self._uid(uid, "foreach", fn)
         reader = RecordReader(taken_record(fn, uid, self.schema, self._input.rows.record_type))
-        self._write(built_in("foreach")(fn, reader, True), uid, f"foreach {function_name(fn)}")
+        return write(self, built_in("foreach")(fn, reader, True), uid, f"foreach {function_name(fn)}")
 
-    def foreach_batch(self, fn: Callable[..., Any], uid: str | None = None) -> None:
+    def foreach_batch(self, fn: Callable[..., Any], uid: str | None = None) -> StreamEnd:
         """Call `fn(batch)` or `fn(batch, context)`, in the slots, with the rows of a checkpoint once it is
         durable: a pyarrow.RecordBatch, or what the annotation says, polars.DataFrame or list[YourType]. At
         least once, and a batch that comes again has the same rows and the same `context.batch_id` (see
@@ -318,7 +319,7 @@ class Stream(Generic[T]):
         uid = self._uid(uid, "foreach_batch", fn)
         reader = batch_reader(fn, uid, self.schema, self._input.rows.record_type)
         sink = built_in("foreach")(fn, reader, False, takes_context(fn, uid))
-        self._write(sink, uid, f"foreach_batch {function_name(fn)}")
+        return write(self, sink, uid, f"foreach_batch {function_name(fn)}")
 
     def to_files(
         self,
@@ -327,11 +328,12 @@ class Stream(Generic[T]):
         format: str | Any = "parquet",
         storage_options: Mapping[str, Any] | None = None,
         uid: str | None = None,
-    ) -> None:
+    ) -> StreamEnd:
         """Write the rows to files of a folder, exactly once: "parquet", "jsonl" or "csv". Each subtask has a
         file for each checkpoint with rows of it, which is seen when it is whole and the checkpoint
         durable."""
-        self._write(built_in("to_files")(url, format, storage_options), self._uid(uid, "files"), "to_files")
+        sink = built_in("to_files")(url, format, storage_options)
+        return write(self, sink, self._uid(uid, "files"), "to_files")
 
     def collect(self, bytes_max: int = COLLECTED_BYTES_MAX, uid: str | None = None) -> Collected[T]:
         """The rows, in the memory of the program that runs the job, once it has: `rows = stream.collect()`,
@@ -339,12 +341,9 @@ class Stream(Generic[T]):
         uid = self._uid(uid, "collect")
         refuse_endless(self._input.step, uid)
         rows: Collected[T] = Collected(self._job.name, uid, self._input.rows)
-        self._write(built_in("collect")(rows, bytes_max), uid, "collect")
+        write(self, built_in("collect")(rows, bytes_max), uid, "collect")
         self._job.collected.append(rows)
         return rows
-
-    def _write(self, sink: Sink, uid: str, name: str) -> None:
-        write(self, sink, uid, name)
 
     # --- How steps are made ---
 

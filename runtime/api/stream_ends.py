@@ -14,8 +14,32 @@ if TYPE_CHECKING:
     from onceflow.runtime.api.stream import Stream
 
 
-def write(stream: Stream[Any], sink: Sink, uid: str, name: str) -> None:
-    """Add the step that writes the rows. Raises what the sink says against their columns."""
+class StreamEnd:
+    """What a call returns that writes a stream's rows: nothing can follow it. The stream itself may still go
+    on elsewhere, in another statement."""
+
+    def __init__(self, call: str) -> None:
+        """`call`: the method that was called, such as "print"."""
+        self._call = call
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"a StreamEnd has no {name!r}: {self._call}(...) writes the rows and gives no stream to go "
+                "on with. Name the stream, and write two statements: "
+                f"stream.{self._call}(...), and stream.{name}(...)",
+                name=name,
+                obj=self,
+            )
+
+    def __repr__(self) -> str:
+        return f"the rows go to {self._call}(...); write job.run() to run the job"
+
+
+def write(stream: Stream[Any], sink: Sink, uid: str, name: str) -> StreamEnd:
+    """Add the step that writes the rows; its name begins with the method that was called. Raises what the
+    sink says against their columns."""
     if not stream.schema.names:
         raise GraphError(f"sink {uid!r}: the stream has no columns")
     sink.check(stream.schema, uid)
@@ -25,6 +49,7 @@ def write(stream: Stream[Any], sink: Sink, uid: str, name: str) -> None:
         else stream
     )
     stream._job.add(Step(uid, name, Write(sink), (rows._input,)))
+    return StreamEnd(name.split()[0])
 
 
 def refuse_endless(step: Step, uid: str) -> None:

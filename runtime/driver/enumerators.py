@@ -22,7 +22,7 @@ from onceflow.runtime.contracts import (
     WaitingEnumerator,
     WarningEnumerator,
 )
-from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
+from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, UsageError
 from onceflow.runtime.graph.job_graph import JobGraph
 
 Splits = Mapping[str, Sequence[SplitProgress]]
@@ -46,11 +46,18 @@ class Enumerators:
         self._found_since: dict[str, frozenset[str]] = {}
 
     def initial_splits(self) -> Splits:
-        """The splits of all sources, at the very first start of the job."""
+        """The splits of all sources, at the very first start of the job. Raises one OptionError that tells
+        what is wrong with each source's options: nobody should have to start again to hear of the next."""
         found: dict[str, Sequence[SplitProgress]] = {}
+        wrong: list[OptionError] = []
         for uid, enumerator in self._enumerators.items():
-            with self._locks[uid]:
-                found[uid] = [SplitProgress(split) for split in enumerator.initial_splits()]
+            try:
+                with self._locks[uid]:
+                    found[uid] = [SplitProgress(split) for split in enumerator.initial_splits()]
+            except OptionError as error:
+                wrong.append(error)
+        if wrong:
+            raise wrong[0] if len(wrong) == 1 else OptionError("; ".join(dict.fromkeys(map(str, wrong))))
         return found
 
     def splits_from(self, starts: Mapping[str, Json]) -> Splits:
@@ -110,7 +117,7 @@ class Enumerators:
         return self._books[uid].take(found if is_wanted else [])
 
     def prune(self, manifest: CheckpointManifest, finished: Mapping[str, Json]) -> CheckpointManifest:
-        """Without the finished splits of sources that remember them."""
+        """The manifest without the finished splits of sources that remember them."""
         splits, finished = dict(manifest.splits), dict(finished)
         for uid, source in self._pruning.items():
             if done := _finished_splits(manifest, uid):

@@ -14,8 +14,8 @@ from typing import Any
 from onceflow.runtime.errors import GraphError, UsageError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
+from onceflow.runtime.redaction import HIDDEN, redacted
 
-HIDDEN = "***"
 _TYPES = (str, int, float, bool)
 
 
@@ -81,9 +81,7 @@ class Parameters:
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         self._values = dict(values or {})
-        found = {v.reveal() for v in self._values.values() if isinstance(v, Secret)}
-        # The longest first: one may be a part of another.
-        self._hidden = sorted((text for text in found if text), key=len, reverse=True)
+        self._hidden = {v.reveal() for v in self._values.values() if isinstance(v, Secret)}
 
     def __getitem__(self, name: str) -> Any:
         """The value, of the type of its default; a Secret for a secret. Raises UsageError for a name that the
@@ -114,9 +112,7 @@ class Parameters:
 
     def redact(self, text: str) -> str:
         """The text with *** in the place of each secret."""
-        for hidden in self._hidden:
-            text = text.replace(hidden, HIDDEN)
-        return text
+        return redacted(text, self._hidden)
 
 
 NO_PARAMS = Parameters()

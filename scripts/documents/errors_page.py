@@ -32,6 +32,7 @@ PASSED_ON = {
     "onceflow/testing/job_run.py": "the sentence of what failed the job",
     "runtime/api/collected.py": "the sentence of _missing",
     "runtime/api/job.py": "the sentence of what refused the job",
+    "runtime/driver/enumerators.py": "the sentences of sources",
     "runtime/checkpoint/recovery.py": "the sentence of the log's first entry",
 }
 """Files with a call whose text is another's: where that is."""

@@ -23,6 +23,8 @@ KEYS, WITHIN_MS, EVER_MS = 200, 50, 1 << 40
 MANY_KEYS, LONG_MS, LONG_TEXT = 10_000, 6_000, 4_000
 """There are so many keys that few of them change from one checkpoint to the next; the rows of so long a time
 take more than the memory of three slots."""
+SLOW = "600/s"
+"""A checkpoint of a slow machine, which comes each second or two, still has most keys as they were."""
 ON_DISK = ("--state-backend", "rocksdb", "--state-memory", "16MB")
 Row = tuple[int, int | None, int | None]
 
@@ -43,7 +45,7 @@ def test_each_pair_is_there_once_whatever_is_killed(
 ) -> None:
     topics, pick = [new_topic(name, 2) for name in ("left", "right", "pairs")], random.Random(seed)
     events = [produced(broker.bootstrap_servers, topic, rows, pick, KEYS, text="") for topic in topics[:2]]
-    arguments = (broker.bootstrap_servers, *topics, f"{WITHIN_MS} ms")
+    arguments = (broker.bootstrap_servers, *topics, f"{WITHIN_MS} ms", "2500/s")
     start = starting(start_job, tmp_path, "interval_pairs.py", arguments, pick)
     run_killed(start, kills, pick)
     expected = nested_loops(events[0], events[1], WITHIN_MS)
@@ -55,7 +57,7 @@ def test_each_pair_is_there_once_whatever_is_killed(
 
 @pytest.mark.parametrize(
     ("seed", "rows", "kills"),
-    [(6, 12_000, 2), *(pytest.param(n, 20_000, 10, marks=pytest.mark.soak) for n in (7, 8))],
+    [(6, 9_000, 2), *(pytest.param(n, 20_000, 10, marks=pytest.mark.soak) for n in (7, 8))],
 )
 def test_so_is_each_pair_of_a_join_on_disk_whose_checkpoints_hold_what_has_changed(
     seed: int,
@@ -71,11 +73,11 @@ def test_so_is_each_pair_of_a_join_on_disk_whose_checkpoints_hold_what_has_chang
     servers, text = broker.bootstrap_servers, "x" * LONG_TEXT
     events = [produced(servers, topic, rows, pick, MANY_KEYS, text=text) for topic in topics[:2]]
     (scratch := tmp_path / "scratch").mkdir()
-    arguments = (servers, *topics, f"{LONG_MS} ms")
+    arguments = (servers, *topics, f"{LONG_MS} ms", SLOW)
     start = starting(start_job, tmp_path, "interval_pairs.py", arguments, pick, ON_DISK, scratch)
-    told = run_killed(start, kills, pick, checkpoints=(1, 1))
-    completed = [event for event in told if event["event"] == "checkpoint_completed"]
-    assert any(event["written_bytes"] < event["bytes"] for event in completed), "they build on each other"
+    told = run_killed(start, kills, pick, checkpoints=(2, 2))  # the second may build on the first
+    sizes = [(e["written_bytes"], e["bytes"]) for e in told if e["event"] == "checkpoint_completed"]
+    assert any(written < whole for written, whole in sizes), f"they build on each other: {sizes}"
     assert not [path for path in scratch.rglob("*") if path.is_file()], "files of who was killed"
     expected = nested_loops(events[0], events[1], LONG_MS)
     found = (json.loads(value) for value in engine.read_topic(servers, topics[2]))

@@ -410,7 +410,15 @@ MUTANTS = (
 )
 
 
+TOLD_BY_THE_CODE: dict[str, tuple[type[Exception], str]] = {
+    "built on what was never written": (KeyError, "^[0-9]+\n"),  # the checkpoint that it builds on
+    "rows that are gone from disk are counted": (Retryable, "RocksDB gave [0-9]+ rows of [0-9]+"),
+}
+"""The code refuses by itself what these mutants make; the others come to other rows than the model has."""
+
+
 @pytest.mark.parametrize(("mutant", "kind"), MUTANTS, ids=[mutant.title for mutant, _ in MUTANTS])
 def test_mutant_is_killed(mutant: Mutant, kind: Kind) -> None:
-    with mutated(mutant), pytest.raises((AssertionError, KeyError, Retryable)):
+    error, told = TOLD_BY_THE_CODE.get(mutant.title, (AssertionError, ""))
+    with mutated(mutant), pytest.raises(error, match=told):
         check(kind, max_examples=200, derandomize=True)

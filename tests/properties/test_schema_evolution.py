@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.runtime.errors import Fatal, OnceflowError
+from onceflow.runtime.errors import Fatal
 from onceflow.runtime.state.description import type_text
 from onceflow.runtime.state.evolution import conversion
 from onceflow.runtime.state.evolution.conversion import converted
@@ -228,7 +228,7 @@ MUTANTS = [
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
 def test_mutants_die(mutant: Mutant) -> None:
-    with mutated(mutant), pytest.raises((AssertionError, pa.ArrowInvalid, OnceflowError)):
+    with mutated(mutant), pytest.raises(AssertionError):
         check_all(EXAMPLES)
 
 

@@ -19,7 +19,7 @@ from onceflow.runtime.testing.sim_job import SimSource, sim_graph
 from onceflow.runtime.testing.sim_rows import WINDOW_MS
 from onceflow.runtime.testing.sim_world import SimWorld
 from onceflow.runtime.testing.simulation import draw_options
-from onceflow.runtime.testing.violations import Violation
+from onceflow.runtime.testing.violations import Breach, Violation
 
 SEEDS = (30, 41, 53, 75, 85, 87, 114, 121, 130, 132, 147)
 """Runs in which windows that are open are restored."""
@@ -52,6 +52,7 @@ def load_nothing(self: Sketches, rows: Any, state: Any) -> None:
 
 
 def test_sketches_that_are_not_restored_are_found() -> None:
-    mutant = Mutant("sketches are not restored", [(Sketches, "load", load_nothing)])
-    with mutated(mutant), pytest.raises(Violation):
+    mutant = Mutant("sketches are not restored", [(Sketches, "load", load_nothing)], {Breach.WRONG})
+    with mutated(mutant), pytest.raises(Violation) as found:
         test_seeds_with_crashes()
+    assert found.value.breach in mutant.breaches

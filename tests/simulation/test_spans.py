@@ -19,7 +19,7 @@ from onceflow.runtime.testing.sim_job import SimSource, sim_graph
 from onceflow.runtime.testing.sim_world import SimWorld
 from onceflow.runtime.testing.simulation import draw_options
 from onceflow.runtime.testing.tight_state import tight_rocksdb
-from onceflow.runtime.testing.violations import Violation
+from onceflow.runtime.testing.violations import Breach, Violation
 
 SEEDS = 60
 LATE = Firings(7, Results.ACCUMULATING)
@@ -59,12 +59,17 @@ original_load = HeapGroups.load
 
 
 MUTANTS = (
-    Mutant("fired windows are not known any more", [(FlagColumn, "freeze", forget_what_has_fired)]),
-    Mutant("a restored window is left out", [(HeapGroups, "load", lose_what_moves)]),
+    Mutant(
+        "fired windows are not known any more",
+        [(FlagColumn, "freeze", forget_what_has_fired)],
+        {Breach.DOUBLED},
+    ),
+    Mutant("a restored window is left out", [(HeapGroups, "load", lose_what_moves)], {Breach.LOST}),
 )
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
 def test_mutant_is_killed(mutant: Mutant) -> None:
-    with mutated(mutant), pytest.raises(Violation):
+    with mutated(mutant), pytest.raises(Violation) as found:
         test_seeds_with_crashes()
+    assert found.value.breach in mutant.breaches

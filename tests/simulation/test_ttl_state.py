@@ -41,7 +41,7 @@ from onceflow.runtime.testing.sim_rows import WINDOW_MS, window_end
 from onceflow.runtime.testing.sim_world import SimWorld
 from onceflow.runtime.testing.simulation import draw_options
 from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
-from onceflow.runtime.testing.violations import Violation
+from onceflow.runtime.testing.violations import Breach, Violation
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import arrow_schema
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -129,15 +129,22 @@ def forget_the_times(self: ExpiringItems) -> Any:
 
 
 MUTANTS = (
-    Mutant("what has expired is there after a restore", [(ExpiringItems, "load_times", restored_for_good)]),
-    Mutant("the snapshot is without times", [(ExpiringItems, "freeze_times", forget_the_times)]),
+    Mutant(
+        "what has expired is there after a restore",
+        [(ExpiringItems, "load_times", restored_for_good)],
+        {Breach.WRONG},
+    ),
+    Mutant(
+        "the snapshot is without times", [(ExpiringItems, "freeze_times", forget_the_times)], {Breach.WRONG}
+    ),
 )
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
 def test_mutant_is_killed(mutant: Mutant) -> None:
-    with mutated(mutant), pytest.raises(Violation):
+    with mutated(mutant), pytest.raises(Violation) as found:
         test_seeds_with_crashes()
+    assert found.value.breach in mutant.breaches
 
 
 def never_wakes(self: RocksUnits, kind: int, rows: Any, times: Any) -> None:
@@ -155,13 +162,21 @@ def as_it_was(some: Any, among: Any) -> Any:
 
 
 ROCKS_MUTANTS = (
-    Mutant("timers of keys that are away don't fire", [(RocksUnits, "_put_wakes", never_wakes)]),
-    Mutant("a snapshot is of what is in memory", [(RocksUnits, "freeze", only_what_is_here)]),
-    Mutant("a snapshot has rows twice", [(frozen_tiers, "are_among", as_it_was)]),
+    Mutant(
+        "timers of keys that are away don't fire", [(RocksUnits, "_put_wakes", never_wakes)], {Breach.LOST}
+    ),
+    Mutant("a snapshot is of what is in memory", [(RocksUnits, "freeze", only_what_is_here)], {Breach.LOST}),
 )
 
 
 @pytest.mark.parametrize("mutant", ROCKS_MUTANTS, ids=lambda mutant: mutant.title)
 def test_mutant_of_rocksdb_is_killed(mutant: Mutant) -> None:
-    with mutated(mutant), pytest.raises((Violation, AssertionError)):
+    with mutated(mutant), pytest.raises(Violation) as found:
+        test_seeds_with_crashes_and_the_state_in_rocksdb()
+    assert found.value.breach in mutant.breaches
+
+
+def test_a_snapshot_that_has_rows_twice_is_refused_when_it_is_restored() -> None:
+    mutant = Mutant("a snapshot has rows twice", [(frozen_tiers, "are_among", as_it_was)])
+    with mutated(mutant), pytest.raises(AssertionError, match="is in one restored state only"):
         test_seeds_with_crashes_and_the_state_in_rocksdb()

@@ -34,13 +34,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
 from onceflow.connectors.formats.format import Decoder, Encoder
 from onceflow.connectors.formats.json.encode import JsonEncoder
+from onceflow.connectors.formats.json.registered import CheckedJsonDecoder, CheckedJsonEncoder
+from onceflow.connectors.formats.json.schema_checks import JsonSchema, parse_registered, schema_of_rows
 from onceflow.connectors.formats.json.strict import JsonDecoder, OnNull, has_plain_types
 from onceflow.connectors.formats.json.structs import Reading
 from onceflow.connectors.formats.json.unknown_fields import (
@@ -53,6 +55,7 @@ from onceflow.connectors.formats.registry.options import (
     SubjectStrategy,
     check_choices,
     check_registry,
+    open_schemas,
     subject_of,
 )
 from onceflow.connectors.formats.registry.schemas import (
@@ -68,9 +71,6 @@ from onceflow.runtime.types.column_forms import outside_name
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.record_types import describe_record
 from onceflow.runtime.types.value_types import RecordType
-
-if TYPE_CHECKING:
-    from onceflow.connectors.formats.json.schema_checks import JsonSchema
 
 Extra = Literal["ignore", "forbid", "collect"]
 
@@ -153,8 +153,6 @@ class Json:
         decoder = self._plain_decoder(columns)
         if self.registry is None and self.json_schema is None:
             return decoder
-        from onceflow.connectors.formats.json.registered import CheckedJsonDecoder
-
         schemas = None if self.registry is None else self._open()
         return CheckedJsonDecoder(decoder, self._own_schema(), schemas, self.validate)
 
@@ -179,9 +177,6 @@ class Json:
         encoder = JsonEncoder(schema, COLUMN if self.extra == "collect" else None)
         if self.registry is None and self.json_schema is None:
             return encoder
-        from onceflow.connectors.formats.json.registered import CheckedJsonEncoder
-        from onceflow.connectors.formats.json.schema_checks import schema_of_rows
-
         given = self.json_schema
         text = schema_text(schema_of_rows(schema, self._title) if given is None else given)
         schema_id: Callable[[], int] | None = None
@@ -209,17 +204,12 @@ class Json:
         return self.name or str(title or record)
 
     def _own_schema(self) -> JsonSchema | None:
-        from onceflow.connectors.formats.json.schema_checks import JsonSchema
-
         if self.json_schema is None:
             return None
         written = WrittenSchema("JSON", schema_text(self.json_schema), tuple(self.references))
         return JsonSchema(written.as_registered())
 
     def _open(self) -> Schemas[JsonSchema]:
-        from onceflow.connectors.formats.json.schema_checks import parse_registered
-        from onceflow.connectors.formats.registry.options import open_schemas
-
         return open_schemas(self.registry, self.registry_timeout, "JSON", parse_registered)
 
     def _check_registry(self) -> None:

@@ -1,6 +1,6 @@
 """Joins two topics of events with the same key that are at most so far apart, with those without a partner.
 
-onceflow run interval_pairs.py ... -- SERVERS LEFT_TOPIC RIGHT_TOPIC OUTPUT_TOPIC WITHIN
+onceflow run interval_pairs.py ... -- SERVERS LEFT_TOPIC RIGHT_TOPIC OUTPUT_TOPIC WITHIN RATE
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Event:
 
 
 def build(arguments: list[str]) -> Job:
-    servers, left, right, output, within = arguments
+    servers, left, right, output, within, rate = arguments
     job, times = Job("pairs"), WatermarkStrategy.bounded_out_of_orderness("20 ms", event_time="ts")
     sides = [
         job.source(
             KafkaSource(bootstrap_servers=servers, topics=[topic], value=Json(Event), until="latest"),
             watermarks=times,
             uid=uid,
-            rate_limit="2500/s",
+            rate_limit=rate,
         ).key_by("key")
         for uid, topic in (("left", left), ("right", right))
     ]

@@ -13,8 +13,10 @@ import pyarrow as pa
 import pytest
 
 from onceflow import Job, WatermarkStrategy, tumbling
+from onceflow.cli.mistakes import as_sentence
 from onceflow.runtime.api import near_misses
 from onceflow.runtime.errors import GraphError
+from onceflow.sinks.print import PrintSink
 
 
 def numbers() -> list[int]:
@@ -94,6 +96,31 @@ def windows(job: Job) -> Any:
 def test_a_name_of_another_engine(use: Use, sentence: str) -> None:
     with pytest.raises(AttributeError, match=re.escape(sentence)):
         use(Job("job"))
+
+
+ENDS: list[tuple[str, Use]] = [
+    ("print", lambda stream: stream.print()),
+    ("foreach", lambda stream: stream.foreach(seen)),
+    ("foreach_batch", lambda stream: stream.foreach_batch(seen_batch)),
+    ("to_files", lambda stream: stream.to_files("out")),
+    ("sink_to", lambda stream: stream.sink_to(PrintSink())),
+]
+
+
+def seen(row: Any) -> None: ...
+
+
+def seen_batch(batch: pa.RecordBatch) -> None: ...
+
+
+@pytest.mark.parametrize(("call", "end"), ENDS)
+def test_what_follows_the_end_of_a_stream_is_a_statement_of_its_own(call: str, end: Use) -> None:
+    ended: Any = end(Job("job").from_elements({"n": 1}))
+    assert repr(ended) == f"the rows go to {call}(...); write job.run() to run the job"
+    told = f"write two statements: stream.{call}(...), and stream.filter(...)"
+    with pytest.raises(AttributeError, match=re.escape(told)) as raised:
+        ended.filter("n")
+    assert f"a StreamEnd has no 'filter': {call}(...) writes the rows" in str(as_sentence(raised.value, "x"))
 
 
 def test_each_call_that_is_advised_is_there() -> None:

@@ -15,7 +15,7 @@ from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SplitProgress, SplitState
 from onceflow.runtime.driver.enumerators import Enumerators
-from onceflow.runtime.errors import DataLossError, Fatal, Retryable, UsageError
+from onceflow.runtime.errors import DataLossError, Fatal, OptionError, Retryable, UsageError
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, SourceNode
 
 DEADLINE_S = 60.0
@@ -94,6 +94,27 @@ def enumerators(**by_uid: Enumerator) -> Enumerators:
 def test_initial_splits_come_by_source() -> None:
     found = enumerators(a=Enumerator([split(1)]), b=Enumerator([split(2), split(3)])).initial_splits()
     assert found == {"a": [SplitProgress(split(1))], "b": [SplitProgress(split(2)), SplitProgress(split(3))]}
+
+
+class Wrong(Enumerator):
+    def initial_splits(self) -> Sequence[SplitState]:
+        raise self.error
+
+
+def wrong(error: Exception) -> Wrong:
+    enumerator = Wrong()
+    enumerator.error = error
+    return enumerator
+
+
+def test_what_is_wrong_with_each_source_is_told_at_once() -> None:
+    one, two = OptionError("topic 'a' does not exist"), OptionError("topic 'b' does not exist")
+    for given in [{"a": wrong(one)}, {"a": wrong(one), "b": Enumerator(), "c": wrong(two)}]:
+        with pytest.raises(OptionError) as raised:
+            enumerators(**given).initial_splits()
+        assert str(raised.value) == "; ".join(str(e.error) for e in given.values() if isinstance(e, Wrong))
+    with pytest.raises(Fatal, match="a broker that is away ends it at once"):
+        enumerators(a=wrong(Fatal("a broker that is away ends it at once")), b=wrong(one)).initial_splits()
 
 
 def test_finished_splits_are_not_checked_at_a_restore() -> None:

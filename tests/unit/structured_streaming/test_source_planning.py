@@ -325,6 +325,9 @@ def test_a_missing_topic_is_told_with_the_nearest_one(cluster: FakeCluster) -> N
     cluster.add("purchases", 1)
     with pytest.raises(OptionError, match=r"topic 'purchase' does not exist .did you mean 'purchases'"):
         Query(cluster, subscribe="purchase").stream.initial()
+    told = r"topics that do not exist: 'purchase' \(did you mean 'purchases'\?\), 'q'; create them or correct"
+    with pytest.raises(OptionError, match=told):
+        Query(cluster, subscribe="purchase,t,q").stream.initial()
 
 
 def test_assigned_partitions_are_read_and_no_others(cluster: FakeCluster) -> None:

@@ -7,6 +7,7 @@ import json
 import msgspec
 
 from onceflow.connectors.formats.avro.schema.nodes import PRIMITIVES
+from onceflow.connectors.formats.protobuf.message_names import message_names
 from onceflow.connectors.formats.registry.schemas import WRITTEN, RegisteredSchema
 from onceflow.connectors.kafka.embedded.registry.avro_rules import parsed
 from onceflow.runtime.errors import OptionError
@@ -29,14 +30,12 @@ def canonical(schema: RegisteredSchema) -> str:
 
 
 def _spaced(text: str) -> str:
-    """Without spaces between its tokens, which stay as they are."""
+    """The JSON text without spaces between its tokens, which stay as they are."""
     return msgspec.json.format(text, indent=-1)
 
 
 def _require_protobuf(text: str) -> None:
     try:
-        from onceflow.connectors.formats.protobuf.message_names import message_names
-
         message_names(text)
     except ModuleNotFoundError:
         return  # without the library a descriptor is taken as it is
