@@ -7,6 +7,7 @@ import json
 import threading
 import time
 import uuid
+from base64 import b85decode
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, ClassVar
@@ -130,6 +131,30 @@ def test_a_transaction_is_confirmed_when_all_of_it_is_counted(server: NifiServer
         barrier(reader, 2)
         reader.on_completed(2)
         wait_for_none(server, port)
+
+
+def test_what_nifi_may_still_give_back_is_known_however_long_it_takes(server: NifiServer) -> None:
+    """A part of a transaction is acknowledged, and so not confirmed, for longer than `remember`."""
+    port, clock = new_port(server), ManualClock()
+    put(server, port, [1, 2, 3])
+    described = source_of(server.url, port, remember="1 min", lease="1 h")
+    with closing(open_reader(described, clock=clock)) as reader:
+        rows = read(reader, lambda seen: len(seen) == 1, records_max=1)
+        barrier(reader, 1)
+        reader.on_completed(1)
+        clock.advance(120_000)
+        begun, deadline = len(server.headers), time.monotonic() + WAIT_S
+        while len(server.headers) < begun + 2:
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.01)
+        rows += read(reader, lambda seen: len(seen) == 1, records_max=1)
+        (split,) = barrier(reader, 2)
+        assert len(b85decode(str(split.position["ids"]))) == 2 * 16
+    with closing(open_reader(described, [split])) as reader:
+        rows += read(reader, lambda seen: len(seen) == 1)
+        threading.Event().wait(0.3)
+        assert reader.poll(0, 10) is None
+    assert numbers(rows) == [1, 2, 3]
 
 
 def test_what_is_given_back_comes_again_and_is_known(server: NifiServer) -> None:
