@@ -98,6 +98,11 @@ COVERED = (
         "subscription_calls pubsub.deliveries pubsub.messages",
     ),
     Covered(
+        "what reads a port of NiFi, driven against a server that speaks its protocol",
+        "integration/test_nifi integration/test_nifi_kills",
+        "nifi.deliveries output_port",
+    ),
+    Covered(
         "what reads a stream of RabbitMQ, driven against a real one",
         "integration/test_rabbitmq_stream integration/test_rabbitmq_kills",
         "stream_consumer stream_enumerator stream_looks rabbitmq.stream_reader",
