@@ -49,7 +49,7 @@ COVERED = (
         savepoints.starting savepoints.deleting savepoints.exporting savepoints.lineage savepoints.difference
         start_notice cli.savepoint savepoint_texts interleaving""",
     ),
-    Covered("a store that goes and comes back says it", "integration/test_checkpoints_on_s3", "away_notice"),
+    Covered("a store that comes back says it", "integration/test_checkpoints_on_stores", "away_notice"),
     Covered(
         "what is said of a damaged log is in the events of a job on that log",
         "unit/changed_programs/test_damaged_folder unit/checkpoint/test_io",
@@ -96,6 +96,11 @@ COVERED = (
         "what reads a subscription of Pub/Sub, driven against Google's fake",
         "integration/test_pubsub integration/test_pubsub_kills",
         "subscription_calls pubsub.deliveries pubsub.messages",
+    ),
+    Covered(
+        "what reads a port of NiFi, driven against a server that speaks its protocol",
+        "integration/test_nifi integration/test_nifi_kills",
+        "nifi.deliveries output_port",
     ),
     Covered(
         "what reads a stream of RabbitMQ, driven against a real one",
@@ -209,7 +214,7 @@ COVERED = (
         """properties/test_interval_join properties/test_window_join properties/test_regular_join
         properties/test_temporal_join unit/api/test_joins unit/api/test_regular_joins""",
         """described_sides joined_columns key_numbers frozen_sides runs window_sides meetings equal_rows
-        ordered_changes joined_rows rows_in_time""",
+        ordered_changes joined_rows rows_in_time versions""",
     ),
     Covered(
         "objects of whole windows: what users see, and state against dictionaries",

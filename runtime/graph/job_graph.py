@@ -21,7 +21,7 @@ from onceflow.runtime.state.evolution.readers import Readers
 DEFAULT_MAX_PARALLELISM = 128
 OVERFLOWING = ("keys", "reduced", "windows", "counts", "spans", "count_panes", "panes")
 """The tables (StateDescription.table) whose rows may go to disk: see state/overflow.py."""
-OVERFLOWING_JOINS = ("regular join", "interval join")
+OVERFLOWING_JOINS = ("regular join", "interval join", "temporal join")
 """The kinds (StateDescription.kind) of joins whose rows may do so; all joins call their table alike."""
 
 
@@ -54,7 +54,7 @@ class SourceNode:
     with_origin: bool = False
     name: str = "source"
     rate_per_s: float | None = None
-    """At most so many records a second, of the whole job; None: as many as there are."""
+    """How many records a second the whole job reads at most; None: as many as there are."""
     leaves_traces: bool = True
     """Whether it may tell the outside how far it has read: publish offsets, acknowledge messages."""
 
