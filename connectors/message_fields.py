@@ -23,6 +23,16 @@ def named_fields(
     }
 
 
+def attribute(name: str) -> str:
+    """What an attribute of a message is called among what is known of it."""
+    return f"attribute {name}"
+
+
+def attribute_fields(columns: Mapping[str, str]) -> dict[str, pa.Field]:
+    """The columns with attributes of messages, by what they hold. `columns`: the attribute of each."""
+    return {attribute(name): pa.field(column, pa.string()) for column, name in columns.items()}
+
+
 def message_schema(value: Format, beside: Iterable[pa.Field], columns: frozenset[str] | None) -> pa.Schema:
     """The body's columns and those `beside` it, of which the job reads `columns`; None: all."""
     fields = [*(value.schema or ()), *beside]

@@ -35,10 +35,15 @@ with suppress(JavaError):  # then the tests that need one say so
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 LONG_FILES = (
+    "integration/test_structured_streaming_any_source.py",
     "integration/test_structured_streaming_sink_kills.py",
     "integration/test_structured_streaming_any_sink_kills.py",
     "simulation/test_simulation.py",
     "integration/test_spark_windowed_totals.py",
+    "integration/test_spark_cluster.py",
+    "properties/test_regular_join.py",
+    "properties/test_spans.py",
+    "test_site.py",
     "integration/test_three_brokers.py",
     "integration/test_operating.py",
     "integration/test_tutorial.py",

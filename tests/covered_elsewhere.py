@@ -49,7 +49,7 @@ COVERED = (
         savepoints.starting savepoints.deleting savepoints.exporting savepoints.lineage savepoints.difference
         start_notice cli.savepoint savepoint_texts interleaving""",
     ),
-    Covered("a store that goes and comes back says it", "integration/test_checkpoints_on_s3", "away_notice"),
+    Covered("a store that comes back says it", "integration/test_checkpoints_on_stores", "away_notice"),
     Covered(
         "what is said of a damaged log is in the events of a job on that log",
         "unit/changed_programs/test_damaged_folder unit/checkpoint/test_io",
@@ -96,6 +96,11 @@ COVERED = (
         "what reads a subscription of Pub/Sub, driven against Google's fake",
         "integration/test_pubsub integration/test_pubsub_kills",
         "subscription_calls pubsub.deliveries pubsub.messages",
+    ),
+    Covered(
+        "what reads a port of NiFi, driven against a server that speaks its protocol",
+        "integration/test_nifi integration/test_nifi_kills",
+        "nifi.deliveries output_port",
     ),
     Covered(
         "what reads a stream of RabbitMQ, driven against a real one",
@@ -172,7 +177,7 @@ COVERED = (
         "how a job is described; what is made of it is compared with it",
         "unit/api/test_stream unit/graph/test_compile",
         """arguments graph.columns functions graph_builder job_graph keyed_stream keys_of_streams
-        record_functions keyed_processes records_of_functions united_streams drafts
+        record_functions keyed_processes keyless_processes records_of_functions united_streams drafts
         needed_columns node_parts steps""",
     ),
     Covered(

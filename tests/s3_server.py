@@ -100,6 +100,10 @@ class S3Server:
         self.fs.call_s3("create_bucket", Bucket=name)
         return name
 
+    def new_folder(self) -> str:
+        """The URL of a folder in an empty bucket."""
+        return f"s3://{self.new_bucket()}/totals"
+
     def uploads(self, bucket: str) -> list[str]:
         """The keys of uploads that are neither completed nor aborted."""
         return [

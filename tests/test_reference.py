@@ -38,6 +38,7 @@ PUBLIC = (
     "onceflow.connectors.nexmark",
     "onceflow.connectors.rabbitmq",
     "onceflow.connectors.pubsub",
+    "onceflow.connectors.nifi",
     "onceflow.connectors.kinesis",
     "onceflow.sinks.files",
     "onceflow.sinks.kafka",

@@ -275,6 +275,7 @@ def test_each_module_says_what_it_is() -> None:
 
 
 FRAGMENT = re.compile(r"(?:Also|As|By|Into|Not|Of|Or|So|That|Those|To|Until|What of|Whose|With)\b.*")
+SHORT = re.compile(r"(?:After|At|Before|Behind|Between|For|From|In|On|Over|Under|Without)\b[^.:;]{0,50}[.;]")
 """Begins what is half a sentence: the other half is the name above it, which a stranger has not read so."""
 
 
@@ -291,10 +292,12 @@ def docstrings(module: ast.Module) -> Iterator[str]:
 def test_docstrings_are_whole_sentences() -> None:
     planted = ast.parse('def f():\n "Of a batch."\nA = 1\n"""The latest time.\n\nOf a batch."""')
     assert list(map(bool, map(FRAGMENT.match, docstrings(planted)))) == [False, True]
+    assert [*map(bool, map(SHORT.match, ["In ms.", "From a to b; in order.", "For a: b."]))] == [1, 1, 0]
     wrong = [
         f"{name_of(path)}: {found[0]}"
-        for path in python_files(*ALL)
-        for found in map(FRAGMENT.match, docstrings(tree(path)))
+        for rule, folders in ((FRAGMENT, ALL), (SHORT, PRODUCTION))
+        for path in python_files(*folders)
+        for found in map(rule.match, docstrings(tree(path)))
         if found
     ]
     assert not wrong, (

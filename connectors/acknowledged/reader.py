@@ -29,7 +29,7 @@ class QueueSettings:
 
     is_bounded: bool
     remember_ms: int
-    """For how long the server may forget an acknowledgement."""
+    """How long the server may forget an acknowledgement, in ms."""
     give_up_ms: int
     """How long the server may be away before the attempt fails."""
     unacknowledged_ms: int

@@ -79,7 +79,7 @@ def values_of(cql: str, column: pa.Array) -> Values:
 
 
 def _instants(column: pa.Array) -> Values:
-    """In ms, as the server keeps them."""
+    """The times in ms, as the server keeps them."""
     utc = column.cast(pa.timestamp(column.type.unit, "UTC"))
     whole = utc.cast(pa.timestamp("ms", "UTC"), safe=False)
     is_cut = pc.fill_null(pc.not_equal(whole.cast(utc.type), utc), False)

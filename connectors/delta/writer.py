@@ -17,7 +17,7 @@ from onceflow.runtime.contracts import SinkContext, SinkWriter
 
 
 def open_writer(settings: DeltaSettings, context: SinkContext) -> SinkWriter:
-    """In a slot. Raises Fatal where the rows or the table do not fit, Unavailable."""
+    """The writer of one slot. Raises Fatal where the rows or the table do not fit, Unavailable."""
     opened = open_table(settings, context.schema, context.uid)
     where, partition_by = f"sink {context.uid!r}", opened.partition_by
     if settings.key:

@@ -74,7 +74,7 @@ class Place:
 
     @property
     def path(self) -> str:
-        """Without what names the file system."""
+        """The path within its file system: the URL without what names that."""
         return str(self._found[1])
 
     @cached_property

@@ -81,7 +81,7 @@ class Pump:
         self._request = request
         self._last_id = last_id
         self._resumed_at: str | None = None
-        """Behind which event the connection was asked to begin; None: events of it have come."""
+        """The event behind which the connection was asked to begin; None: events of it have come."""
         self._clock = clock
         self._on_wait = on_wait
         self._wake = wake

@@ -13,7 +13,7 @@ from onceflow.runtime.contracts import SinkContext, SinkWriter
 
 
 def open_writer(settings: IcebergSettings, context: SinkContext) -> SinkWriter:
-    """In a slot. Raises Fatal where the rows or the table do not fit, Unavailable."""
+    """The writer of one slot. Raises Fatal where the rows or the table do not fit, Unavailable."""
     opened = open_iceberg(settings, context.schema, context.uid)
     if settings.key:
         return ChangesWriter(context, opened.columns, settings.key)

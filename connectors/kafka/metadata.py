@@ -272,7 +272,7 @@ class ClusterMetadata:
 
     @property
     def _waited(self) -> str:
-        """For how long it was, and which option says so."""
+        """How long it was waited, and which option says so."""
         seconds, name = f"{self._patience_ms / 1000:g} s", self._timeout_name
         if self._first_answer_ms is not None:
             return f"Waited for {seconds}, since nobody has ever answered there; {name}= makes it longer"

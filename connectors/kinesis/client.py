@@ -140,7 +140,7 @@ class StreamClient:
         return self._iterator(shard_id, "AT_SEQUENCE_NUMBER", StartingSequenceNumber=sequence)
 
     def iterator_from(self, shard_id: str, from_ms: int | None) -> str:
-        """From what arrived then; None: from the oldest that is there."""
+        """Where reading begins: at what arrived at this time; None: at the oldest that is there."""
         if from_ms is None:
             return self._iterator(shard_id, "TRIM_HORIZON")
         at = dt.datetime.fromtimestamp(from_ms / 1000, dt.UTC)

@@ -51,7 +51,7 @@ class ShardPosition:
 
     @staticmethod
     def of(split: SplitState) -> ShardPosition:
-        """From the checkpoint."""
+        """The position that a checkpoint has."""
         fields: dict[str, Any] = {**split.position, "parents": tuple(split.position["parents"])}
         return ShardPosition(**fields)
 

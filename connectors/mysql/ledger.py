@@ -99,7 +99,7 @@ class Ledger:
 
     @property
     def _lock(self) -> str:
-        """At most 64 characters."""
+        """The name of the lock: at most 64 characters, as the server wants it."""
         return f"onceflow {self.owner.digest[:48]}"
 
     def _kill(self, connection: Connection, holder: int) -> None:

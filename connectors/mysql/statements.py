@@ -21,8 +21,8 @@ _DELETED_ROWS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """For one table. `table`: as it is written in SQL. `key`: empty to append. `bytes_max`: what a statement
-    may have, as the server says."""
+    """The statements that write to one table. `table`: as it is written in SQL. `key`: empty to append.
+    `bytes_max`: what a statement may have, as the server says."""
 
     table: str
     columns: Sequence[SentColumn]

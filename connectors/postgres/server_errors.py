@@ -52,7 +52,8 @@ def meaning_of_commit(error: psycopg.Error) -> OnceflowError | BadRowsError:
 
 
 def _first_line(error: psycopg.Error) -> str:
-    """Without what libpq says below it; the detail names the key of a violated constraint."""
+    """The first line of an error, without what libpq says below it; the detail names the key of a violated
+    constraint."""
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     detail = error.diag.message_detail
     return (f"{text}: {detail}" if detail and detail not in text else text).rstrip(".")

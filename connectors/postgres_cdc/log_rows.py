@@ -58,7 +58,7 @@ class LogRows:
         self._start = position
 
     def position(self) -> CdcPosition:
-        """Behind what was taken."""
+        """Where reading goes on: behind what was taken."""
         return dataclasses.replace(
             self._start, lsn=self._lsn, commit_lsn=self._commit_lsn, rows_of_commit=self._taken
         )

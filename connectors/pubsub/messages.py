@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from onceflow.connectors.acknowledged.messages import Message
+from onceflow.connectors.message_fields import attribute
 
 PUBLISH_TIME, ORDERING_KEY = "publish_time", "ordering_key"
-_ATTRIBUTE = "attribute "
-
-
-def attribute(name: str) -> str:
-    """The name by which a reader asks for an attribute."""
-    return _ATTRIBUTE + name
 
 
 def message_of(received: Any, tag: int, began_ms: int) -> Message:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from onceflow.connectors.collections.fixed_splits import FixedSplits
 from onceflow.connectors.formats import Format
-from onceflow.connectors.message_fields import named_fields
+from onceflow.connectors.message_fields import attribute_fields, named_fields
 from onceflow.connectors.message_source import MessageSource
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SplitState
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from onceflow.connectors.acknowledged.reader import QueueReader
 
 _PATH = re.compile(r"projects/[^/]+/subscriptions/[^/]+")
-_ATTRIBUTE = "attribute "
 _TYPES = {"publish_time": pa.timestamp("us", tz="UTC")}
 _DEADLINE_MIN_MS, _DEADLINE_MAX_MS = 1_000, 600_000
 _LEASE_MIN_MS = 60_000
@@ -131,11 +130,7 @@ class PubSubSource(MessageSource):
             publish_time=self.publish_time_column,
             ordering_key=self.ordering_key_column,
         )
-        attributes = {
-            _ATTRIBUTE + name: pa.field(column, pa.string())
-            for column, name in self.attribute_columns.items()
-        }
-        return known | attributes
+        return known | attribute_fields(self.attribute_columns)
 
     def _paths(self) -> list[str]:
         return [

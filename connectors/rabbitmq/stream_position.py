@@ -43,7 +43,7 @@ class StreamPosition:
 
     @staticmethod
     def of(split: SplitState) -> StreamPosition:
-        """From the checkpoint."""
+        """The position that a checkpoint has."""
         return StreamPosition(**split.position)
 
     @property

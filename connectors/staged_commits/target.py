@@ -73,5 +73,5 @@ class TransactionalStore(Protocol):
         ...
 
     def open_target(self, context: TargetContext) -> Target:
-        """In a slot, once for each attempt and owner. Connects to nothing yet."""
+        """Called in a slot, once for each attempt and owner. Connects to nothing yet."""
         ...

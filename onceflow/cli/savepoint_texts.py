@@ -25,7 +25,7 @@ _COLOURS = {Change.NEW: "green", Change.DROPPED: "red", Change.EVOLVED: "yellow"
 
 
 def show(what: RenderableType) -> None:
-    """On a terminal as wide as that is; into a pipe so that nothing is cut."""
+    """Prints as wide as the terminal is; into a pipe so that nothing is cut."""
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(what)
 
 

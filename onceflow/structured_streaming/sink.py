@@ -99,7 +99,7 @@ class StreamWriter(_StreamArrowWriter or object):  # type: ignore[misc]  # one o
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """In the driver, for all files of one attempt. It may raise though the batch is written: Spark
+        """Called in the driver, for all files of one attempt. It may raise though the batch is written: Spark
         runs the batch again, and the ledger knows."""
         staged = _staged(messages)
         files = files_of(staged, self._query_id, batchId)

@@ -61,7 +61,7 @@ _ISOLATION = "kafka.isolation.level"
 
 @dataclass(frozen=True, slots=True)
 class AtPlaces:
-    """From, or up to, an offset for each partition; LATEST and EARLIEST stand for the ends."""
+    """Where reading begins, or ends: an offset for each partition; LATEST and EARLIEST stand for the ends."""
 
     offsets: Mapping[PartitionKey, int]
 

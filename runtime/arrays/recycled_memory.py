@@ -30,7 +30,8 @@ class Memory(Protocol):
     """Where bytes are put whose number is known only when they are there. One thread."""
 
     def reserve(self, most: int) -> Bytes:
-        """At least so many bytes to write to, nobody's yet. Before the next call, `claim`."""
+        """Memory of at least so many bytes to write to, which is nobody's yet: `claim` it before the next
+        call."""
         ...
 
     def claim(self, size: int) -> Bytes:

@@ -32,7 +32,8 @@ class SplitDoor(Protocol):
         ...
 
     def prune(self, manifest: CheckpointManifest, finished: Mapping[str, Json]) -> CheckpointManifest:
-        """Without finished splits that the source remembers; `finished`: of the checkpoint before. Pure."""
+        """The manifest without finished splits that the source remembers; `finished`: of the checkpoint
+        before. Pure."""
         ...
 
     def on_pruned(self, manifest: CheckpointManifest, finished: Mapping[str, Json]) -> None:

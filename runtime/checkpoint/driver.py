@@ -79,7 +79,7 @@ class CheckpointIO:
         fenced."""
         self._retention: Retention | None = None
         self._finished: Mapping[str, Json] = {}
-        """In the latest durable checkpoint."""
+        """What the latest durable checkpoint says of finished splits."""
         self._notices = LogNotices(store.describe())
         self.from_checkpoint_id: int | None = None  # the user's choice for this run; None: the latest
         self.origin: Origin | None = None  # the savepoint with which the user wants the job to begin

@@ -102,7 +102,7 @@ class Covered:
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int]] = []
-        """From first to last; in order, apart from each other."""
+        """Ranges of hashes, each from its first to its last; in order, apart from each other."""
 
     def add(self, covers: tuple[int, int]) -> None:
         ranges: list[tuple[int, int]] = []

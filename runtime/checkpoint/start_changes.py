@@ -23,7 +23,7 @@ class StartChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """
 
     new_uids: Mapping[str, str] = {}
-    """In the program, by the uid in the savepoint."""
+    """The operators' uids in the program, by those in the savepoint."""
     starts: Mapping[str, Json] = {}
     """The start of a source, by its uid: "start", or what it takes for one, such as "earliest"."""
     other_keys: Mapping[str, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ import fsspec
 from fsspec.core import split_protocol
 from fsspec.spec import AbstractFileSystem
 
+from onceflow.runtime.checkpoint.hdfs_files import SETTINGS, HdfsCheckpointFiles
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.remote_store import PATIENCE_S, RemoteStore
@@ -19,12 +21,20 @@ from onceflow.runtime.errors import OptionError
 
 OFFERED = (
     "a local path or file:///path (also a shared file system with hard links), s3://bucket/path, "
-    "memory://name for tests"
+    "abfs://container/path, hdfs://host:port/path, memory://name for tests"
 )
 _S3 = ("s3", "s3a")
 _CALL_S3 = {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 1}}
 """s3fs tries each call several times itself, and the store for longer: a third one would multiply both."""
-_REFUSED = ("http", "https", "ftp", "sftp", "ssh", "hdfs", "viewfs", "webhdfs", "github", "git", "data")
+_AZURE = ("abfs", "abfss", "az")
+_HDFS = ("hdfs", "viewfs")
+_CALL_AZURE = {"connection_timeout": 5, "read_timeout": 30}
+_PACKAGES = {
+    **dict.fromkeys(_S3, "onceflow[s3]"),
+    **dict.fromkeys(_AZURE, "onceflow[azure]"),
+    **dict.fromkeys(_HDFS, "onceflow[hdfs]"),
+}
+_REFUSED = ("http", "https", "ftp", "sftp", "ssh", "webhdfs", "github", "git", "data")
 
 _memory_lock = threading.Lock()
 _memory: dict[str, MemoryStore] = {}
@@ -79,13 +89,10 @@ def _remote_store(
 ) -> RemoteStore:
     if protocol in _REFUSED or "::" in url:
         _refuse(protocol)
-    if protocol in _S3:
-        options = {**options, "config_kwargs": {**_CALL_S3, **options.get("config_kwargs", {})}}
     try:
-        # What was listed before may be old: another driver writes there, too.
-        fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **options)
+        fs, root = _file_system(protocol, url, options)
     except ImportError as error:
-        package = "onceflow[s3]" if protocol in _S3 else "the one that fsspec names"
+        package = _PACKAGES.get(protocol, "the one that fsspec names")
         raise OptionError(f"checkpoints on {protocol}: need a package, {package}: {error}") from error
     except (ValueError, TypeError) as error:
         raise OptionError(f"{url}: {error}; offered: {OFFERED}") from error
@@ -94,6 +101,19 @@ def _remote_store(
     if not root.strip("/"):
         raise OptionError(f"the checkpoint folder {url!r} has no bucket; offered: {OFFERED}")
     return RemoteStore(fs, root, url, on_waiting, patience_s)
+
+
+def _file_system(protocol: str, url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    if protocol in _HDFS:
+        importlib.import_module("hdfs_native.fsspec")  # else fsspec takes pyarrow's, which needs a JVM
+        fs, root = fsspec.core.url_to_fs(url, **{**SETTINGS, **options})
+        return HdfsCheckpointFiles(fs.client), root
+    if protocol in _S3:
+        options = {**options, "config_kwargs": {**_CALL_S3, **options.get("config_kwargs", {})}}
+    if protocol in _AZURE:
+        options = {**_CALL_AZURE, **options}
+    # What was listed before may be old: another driver writes there, too.
+    return fsspec.core.url_to_fs(url, use_listings_cache=False, **options)  # type: ignore[no-any-return]
 
 
 def _refuse(protocol: str) -> None:

@@ -58,7 +58,7 @@ class WarningEnumerator(Protocol):
     """An enumerator that can tell what of its options does not apply to splits from a checkpoint."""
 
     def warnings(self, splits: Sequence[SplitState]) -> Sequence[str]:
-        """In sentences, for people. Asks nobody."""
+        """What people should know of these splits, in sentences. Asks nobody."""
         ...
 
 
@@ -67,8 +67,8 @@ class WaitingEnumerator(Protocol):
     """An enumerator that can tell what one of its calls waits for."""
 
     def waiting_for(self) -> str | None:
-        """In a sentence, for people; None: for nothing that is worth a word. Called on another thread while
-        the call is under way; never waits."""
+        """What a call that is under way waits for, in a sentence for people; None: for nothing that is worth
+        a word. Called on another thread while the call is under way; never waits."""
         ...
 
 

@@ -151,6 +151,6 @@ class Sink(Protocol):
         ...
 
     def open_writer(self, context: SinkContext) -> SinkWriter:
-        """In a slot, at the start of each attempt. Raises Fatal in one sentence where the output that is
-        there does not fit `context.schema`, Retryable where it can't be reached now."""
+        """Called in a slot, at the start of each attempt. Raises Fatal in one sentence where the output that
+        is there does not fit `context.schema`, Retryable where it can't be reached now."""
         ...

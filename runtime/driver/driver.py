@@ -282,8 +282,8 @@ class JobDriver:
     # --- What comes in ------------------------------------------------------------------------------
 
     def _on_messages(self, messages: Sequence[tuple[int, ToDriver]]) -> None:
-        """On the control server's thread. One turn for all: a turn for each would hand the interpreter's
-        lock over for each."""
+        """Called on the control server's thread. One turn for all: a turn for each would hand the
+        interpreter's lock over for each."""
         rest = self._closing.hear(messages)
         self._inbox.put(lambda: self._take_messages(rest))
 

@@ -117,7 +117,7 @@ class Enumerators:
         return self._books[uid].take(found if is_wanted else [])
 
     def prune(self, manifest: CheckpointManifest, finished: Mapping[str, Json]) -> CheckpointManifest:
-        """Without the finished splits of sources that remember them."""
+        """The manifest without the finished splits of sources that remember them."""
         splits, finished = dict(manifest.splits), dict(finished)
         for uid, source in self._pruning.items():
             if done := _finished_splits(manifest, uid):

@@ -37,7 +37,7 @@ class ProgressMeter:
 
     @property
     def late_records(self) -> int:
-        """Over all attempts."""
+        """How many records were late, over all attempts."""
         return self._late_before + self._late
 
     @property

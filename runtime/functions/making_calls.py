@@ -53,7 +53,7 @@ class Answers:
         return bool(self._answers)
 
     def put(self, answer: Answer) -> None:
-        """From any thread. The slot is woken once until it takes."""
+        """Called from any thread. The slot is woken once until it takes."""
         self._answers.append(answer)
         if not self._has_woken:
             self._has_woken = True

@@ -54,7 +54,7 @@ class SourceNode:
     with_origin: bool = False
     name: str = "source"
     rate_per_s: float | None = None
-    """At most so many records a second, of the whole job; None: as many as there are."""
+    """How many records a second the whole job reads at most; None: as many as there are."""
     leaves_traces: bool = True
     """Whether it may tell the outside how far it has read: publish offsets, acknowledge messages."""
 

@@ -31,7 +31,7 @@ class FirstThatHolds:
     """The first of several expressions that is true; null is not."""
 
     def __init__(self, predicates: Sequence[pl.Expr]) -> None:
-        """At least one."""
+        """Gets the outputs, at least one."""
         self._reads = {name for predicate in predicates for name in predicate.meta.root_names()}
         chosen: Any = pl
         for number, predicate in enumerate(predicates):

@@ -231,7 +231,7 @@ class SourceWatermarks:
 
 
 def said_of_silent(uid: str, split_ids: Sequence[str]) -> str:
-    """For people, why no window fires; "" if none of these is silent."""
+    """A sentence for people on why no window fires; "" if none of these is silent."""
     if not split_ids:
         return ""
     names, more = ", ".join(split_ids[:SHOWN_MAX]), len(split_ids) - SHOWN_MAX

@@ -71,8 +71,8 @@ class TlsSocket:
         return self.send(memoryview(joined))
 
     def shutdown(self, how: int) -> None:
-        """From any thread. Not `SSLSocket.shutdown`, which makes a plain socket of it under the thread that
-        reads."""
+        """Called from any thread. Not `SSLSocket.shutdown`, which makes a plain socket of it under the thread
+        that reads."""
         socket.socket.shutdown(self._secured, how)
 
     def close(self) -> None:

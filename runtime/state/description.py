@@ -106,7 +106,7 @@ class StatePart(msgspec.Struct, frozen=True, omit_defaults=True):
     is_nullable: bool = False
     """Whether its result can be null."""
     ttl: TimeToLive | None = None
-    """After what time a declared state forgets; None: it does not."""
+    """The time after which a declared state forgets; None: it does not."""
     codec: str = ""
     """How values are kept as bytes, `msgspec` or `pickle`; empty: as columns. `function` says of what."""
 

@@ -20,7 +20,7 @@ from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN, FrozenState,
 
 TABLE = "in_flight"
 _WAY = " > "
-"""Between the uids at its two ends. No uid of a user's has it."""
+"""Stands between the uids at the two ends of a way. No uid of a user's has it."""
 _ROW, _EVENT_TIME, _KEY_HASH, _SPLIT, _OFFSET, _KIND = (
     "row",
     "event_time",

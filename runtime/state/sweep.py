@@ -18,7 +18,7 @@ LOOKED_AT_MAX = 1 << 16
 FORGOTTEN_MAX = 1 << 12
 """Rows in which something is forgotten in a piece: some 2 ms, if none has a large map or list."""
 _PASSES = 16
-"""At most so many for each time to live."""
+"""How many passes there are for each time to live, at most."""
 
 
 class Sweep:

@@ -35,7 +35,7 @@ from onceflow.runtime.version import VERSION
 PROCESS = "process"
 """The kind of operators whose state can be written: process functions."""
 SUBTASKS = 8
-"""In so many parts the state of a new savepoint is; it can be restored at any parallelism."""
+"""How many parts the state of a new savepoint has; it can be restored at any parallelism."""
 MAX_PARALLELISM = 128
 
 

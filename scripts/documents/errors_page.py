@@ -58,9 +58,9 @@ AREAS: Sequence[tuple[str, str]] = (
     ),
     (
         "Queues and streams",
-        "connectors/rabbitmq/ connectors/pubsub/ connectors/kinesis/ connectors/acknowledged/ "
-        "connectors/reconnects.py connectors/message_rows.py connectors/message_fields.py "
-        "connectors/message_source.py",
+        "connectors/rabbitmq/ connectors/nifi/ connectors/pubsub/ connectors/kinesis/ "
+        "connectors/acknowledged/ connectors/reconnects.py connectors/message_rows.py "
+        "connectors/message_fields.py connectors/message_source.py",
     ),
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
     (

@@ -1,17 +1,20 @@
-"""Files of each format, here and on S3, pass the kit of sinks that commit in the driver."""
+"""Files of each format, here, on S3 and on HDFS, pass the kit of sinks that commit in the driver."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
 
+from onceflow import Job
 from onceflow.connectors.files.source import files_source
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import ReaderContext, Sink
 from onceflow.sinks.files import FileSink
 from onceflow.testing.kit import CommittingSinkKit
+from tests.hdfs_server import HdfsServer
 from tests.s3_server import S3Server
 
 
@@ -90,3 +93,42 @@ class TestOnS3(Files):
     def prepare(self) -> None:
         self.settings["bucket"] = self.server.new_bucket()
         self.settings["options"] = self.server.options
+
+
+@pytest.fixture(scope="module")
+def hdfs() -> Iterator[HdfsServer]:
+    with HdfsServer() as server:
+        yield server
+
+
+@dataclass
+class Row:
+    n: int
+
+
+def test_a_job_on_hdfs_writes_files_that_another_reads(hdfs: HdfsServer) -> None:
+    """Its checkpoints are there, too."""
+    out, folder = hdfs.new_folder(), hdfs.new_folder()
+    job = Job("writes")
+    job.from_records([Row(n) for n in range(1_000)]).to_files(f"{out}/rows")
+    job.run(folder, master="threads[2]")
+    read = Job("reads")
+    rows = read.from_files(f"{out}/rows/**/*.parquet", Row).collect()
+    read.run(master="threads[1]")
+    assert sorted(row.n for row in rows) == list(range(1_000))
+
+
+@pytest.mark.soak
+class TestOnHdfs(Files):
+    hdfs: ClassVar[HdfsServer]
+
+    @pytest.fixture(autouse=True)
+    def serve(self, hdfs: HdfsServer) -> None:
+        type(self).hdfs = hdfs  # the kit makes other objects of the class
+
+    @property
+    def url(self) -> str:
+        return str(self.settings["url"])
+
+    def prepare(self) -> None:
+        self.settings["url"] = self.hdfs.new_folder()

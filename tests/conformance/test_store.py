@@ -18,6 +18,8 @@ from onceflow.runtime.errors import OptionError, Retryable
 from onceflow.runtime.testing.choices import ReplayedChoices
 from onceflow.runtime.testing.faults import FaultyStore
 from onceflow.testing.kit import StoreKit
+from tests.azure_server import AzureServer
+from tests.hdfs_server import HdfsServer
 from tests.s3_server import S3Server, gateway
 
 
@@ -65,6 +67,37 @@ class TestOnS3(StoreKit):
         return open_store(f"s3://{self.settings['bucket']}/some/where", options)
 
 
+@pytest.fixture(scope="module")
+def azure() -> Iterator[AzureServer]:
+    with AzureServer() as server:
+        yield server
+
+
+class TestOnAzure(StoreKit):
+    @pytest.fixture(autouse=True)
+    def serve(self, azure: AzureServer) -> None:
+        self.settings["options"] = azure.options
+        self.settings["url"] = azure.new_folder()
+
+    def store(self) -> CheckpointStore:
+        return open_store(str(self.settings["url"]), self.settings["options"])
+
+
+@pytest.fixture(scope="module")
+def hdfs() -> Iterator[HdfsServer]:
+    with HdfsServer() as server:
+        yield server
+
+
+class TestOnHdfs(StoreKit):
+    @pytest.fixture(autouse=True)
+    def serve(self, hdfs: HdfsServer) -> None:
+        self.settings["url"] = hdfs.new_folder()
+
+    def store(self) -> CheckpointStore:
+        return open_store(str(self.settings["url"]))
+
+
 RACER = """
 import sys
 from onceflow.runtime.checkpoint.store import AlreadyExists
@@ -108,7 +141,7 @@ def test_of_two_processes_exactly_one_creates_each_entry(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "url", ["hdfs://host/x", "http://host/x", "sftp://host/x", "simplecache::s3://bucket/x"]
+    "url", ["webhdfs://host/x", "http://host/x", "sftp://host/x", "simplecache::s3://bucket/x"]
 )
 def test_a_store_that_is_not_proven_is_refused_by_name(url: str) -> None:
     with pytest.raises(

@@ -24,6 +24,8 @@ KEYS, WITHIN_MS, EVER_MS = 200, 50, 1 << 40
 MANY_KEYS, LONG_MS, LONG_TEXT = 10_000, 6_000, 4_000
 """There are so many keys that few of them change from one checkpoint to the next; the rows of so long a time
 take more than the memory of three slots."""
+SLOW = "600/s"
+"""A checkpoint of a slow machine, which comes each second or two, still has most keys as they were."""
 ON_DISK = ("--state-backend", "rocksdb", "--state-memory", "16MB")
 Row = tuple[int, int | None, int | None]
 
@@ -44,7 +46,7 @@ def test_each_pair_is_there_once_whatever_is_killed(
 ) -> None:
     topics, pick = [new_topic(name, 2) for name in ("left", "right", "pairs")], random.Random(seed)
     events = [produced(broker.bootstrap_servers, topic, rows, pick, KEYS, text="") for topic in topics[:2]]
-    arguments = (broker.bootstrap_servers, *topics, "interval", f"{WITHIN_MS} ms")
+    arguments = (broker.bootstrap_servers, *topics, "interval", f"{WITHIN_MS} ms", "2500/s")
     start = starting(start_job, tmp_path, "pairs_in_time.py", arguments, pick)
     run_killed(start, kills, pick)
     expected = nested_loops(events[0], events[1], WITHIN_MS)
@@ -57,10 +59,10 @@ def test_each_pair_is_there_once_whatever_is_killed(
 @pytest.mark.parametrize(
     ("kind", "seed", "rows", "kills"),
     [
-        ("interval", 6, 12_000, 2),
-        ("temporal", 9, 12_000, 2),
-        ("window", 11, 12_000, 2),
-        pytest.param("groups", 12, 12_000, 2, marks=pytest.mark.soak),
+        ("interval", 6, 9_000, 2),
+        ("temporal", 9, 9_000, 2),
+        ("window", 11, 9_000, 2),
+        pytest.param("groups", 12, 9_000, 2, marks=pytest.mark.soak),
         *(
             pytest.param(kind, n, 20_000, 10, marks=pytest.mark.soak)
             for n, kind in enumerate(["interval", "interval", "temporal", "window"], 7)
@@ -82,11 +84,11 @@ def test_so_is_each_pair_of_a_join_on_disk_whose_checkpoints_hold_what_has_chang
     servers, text = broker.bootstrap_servers, "x" * LONG_TEXT
     events = [produced(servers, topic, rows, pick, MANY_KEYS, True, text=text) for topic in topics[:2]]
     (scratch := tmp_path / "scratch").mkdir()
-    arguments = (servers, *topics, kind, f"{LONG_MS} ms")
+    arguments = (servers, *topics, kind, f"{LONG_MS} ms", SLOW)
     start = starting(start_job, tmp_path, "pairs_in_time.py", arguments, pick, ON_DISK, scratch)
-    told = run_killed(start, kills, pick, checkpoints=(1, 1))
-    completed = [event for event in told if event["event"] == "checkpoint_completed"]
-    assert any(event["written_bytes"] < event["bytes"] for event in completed), "they build on each other"
+    told = run_killed(start, kills, pick, checkpoints=(2, 2))  # the second may build on the first
+    sizes = [(e["written_bytes"], e["bytes"]) for e in told if e["event"] == "checkpoint_completed"]
+    assert any(written < whole for written, whole in sizes), f"they build on each other: {sizes}"
     assert not [path for path in scratch.rglob("*") if path.is_file()], "files of who was killed"
     expected = MODELS[kind](events[0], events[1], LONG_MS)
     found = (json.loads(value) for value in engine.read_topic(servers, topics[2]))

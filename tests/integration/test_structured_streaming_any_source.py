@@ -161,6 +161,14 @@ def test_each_record_of_files_is_written_once_whoever_is_killed(killed: KilledCo
     killed.check(in_files(killed.folder / "out"))
 
 
+KILLS = (("driver", "after-commit"), ("driver", "mid-stage"), ("worker", "mid-stage"))
+BY_SOURCE = pytest.mark.parametrize(
+    "kills", [pytest.param(KILLS[:1], id="once"), pytest.param(KILLS, id="each", marks=pytest.mark.soak)]
+)
+"""What a kill in the middle of reading leaves is the same code for all sources, which files are killed in; a
+batch that is read again after its commit is each source's own."""
+
+
 class KilledStream(KilledCopy):
     """A query from Kinesis to files; the stream is resharded before each kill."""
 
@@ -181,13 +189,13 @@ class KilledStream(KilledCopy):
 
 @pytest.mark.kinesis
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
-def test_each_record_of_kinesis_is_written_once_whoever_is_killed(tmp_path: Path) -> None:
+@BY_SOURCE
+def test_each_record_of_kinesis_is_written_once_whoever_is_killed(kills: Any, tmp_path: Path) -> None:
     with KinesisServer(reshards=True) as server:
         query = KilledStream(tmp_path, server)
         try:
-            query.kill("driver", "mid-stage")
-            query.kill("worker", "mid-stage")
-            query.kill("driver", "after-commit")
+            for whom, window in kills:
+                query.kill(whom, window)
         finally:
             query.close()
         ids = [row["id"] for row in in_files(tmp_path / "out")]
@@ -215,13 +223,13 @@ class KilledChanges(KilledCopy):
 
 
 @pytest.mark.postgres
-def test_each_change_of_a_table_is_written_once_whoever_is_killed(tmp_path: Path) -> None:
+@BY_SOURCE
+def test_each_change_of_a_table_is_written_once_whoever_is_killed(kills: Any, tmp_path: Path) -> None:
     with PostgresServer(MANY_SLOTS) as server:
         query = KilledChanges(tmp_path, server)
         try:
-            query.kill("driver", "mid-stage")
-            query.kill("worker", "mid-stage")
-            query.kill("driver", "after-commit")
+            for whom, window in kills:
+                query.kill(whom, window)
         finally:
             query.close()
         found = [(row["id"], row["user"], row["kind"]) for row in in_files(tmp_path / "out")]
@@ -231,7 +239,7 @@ def test_each_change_of_a_table_is_written_once_whoever_is_killed(tmp_path: Path
             + [(n, "u", "update_before") for n in updated]
             + [(n, "w", "update_after") for n in updated]
         )
-        assert batches(tmp_path) > 6
+        assert batches(tmp_path) > 2 * len(kills)
 
 
 @pytest.mark.parametrize(

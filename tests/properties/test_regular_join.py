@@ -101,7 +101,7 @@ PLAYS = [
 ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(CASE, st.lists(MOVE, max_size=14))
 @example(*PLAYS[2])
 @example(*PLAYS[3])

@@ -354,7 +354,7 @@ def test_windows_that_end_together_and_become_one_are_found() -> None:
         check_run([("rows", [ENDS_TOGETHER])], Hops(3), Firings(), stack, UNLIMITED)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(steps=st.lists(STEP, max_size=14), window=SESSIONS | FIXED | OWN, firings=FIRINGS)
 @example([("rows", [ENDS_TOGETHER])], Hops(3), Firings())
 @example([("rows", [(0, "a", 1, 5, "x"), (5, "a", 2, 1, "y"), (7, "a", 2, 1, None)])], OWN_GAP, Firings())

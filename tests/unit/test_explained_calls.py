@@ -22,7 +22,7 @@ from onceflow.runtime.explained_calls import explained, explained_methods
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGES = (  # what users call; the other pages are for those who write connectors
     "delta, files, formats, functions, http-streams, hybrid, iceberg, job, kafka, kinesis, lookups, mysql, "
-    "nexmark, postgres-cdc, postgres, pubsub, rabbitmq, streams, upserts, webhooks, windows"
+    "nexmark, nifi, postgres-cdc, postgres, pubsub, rabbitmq, streams, upserts, webhooks, windows"
 )
 NOT_CALLED = (  # given to users, or made by them as classes of their own
     "AggregateFunction, Auction, BadValue, BatchContext, Bid, Collected, Decoded, EncodeError, Evictor, "

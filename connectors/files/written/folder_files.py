@@ -150,7 +150,9 @@ class LocalFiles:
 
 
 class HdfsFiles:
-    """A FolderFiles: HDFS, by hdfs-native. A name is durable once a call has returned."""
+    """A FolderFiles: HDFS, by hdfs-native. A name is durable once a call has returned, and a file that is
+    closed is on as many data nodes as the cluster's setting says (whose disks have it when they like:
+    `dfs.datanode.synconclose`; the client has no call for it)."""
 
     keeps_prefixes = False  # how long a file is that is open there, only its writer knows
 
@@ -180,7 +182,6 @@ class HdfsFiles:
         raise NotImplementedError("see keeps_prefixes")
 
     def finish(self, file: BinaryIO) -> None:
-        cast(Any, file).hsync()
         file.close()
 
     def read(self, path: str) -> bytes:

@@ -29,7 +29,7 @@ from onceflow.runtime.records import Int64s
 from onceflow.runtime.types.value_types import RecordType
 
 _VALUES_MIN = 256
-"""For fewer values the kernel costs more than it saves."""
+"""The kernel is worth its cost from this many values on."""
 _ODD_SHARE_MAX = 0.5
 """If more of the values than this share are not plain, it costs more than it saves."""
 _REST = 32

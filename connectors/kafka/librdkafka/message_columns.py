@@ -74,7 +74,7 @@ class MessageBatch:
         return offsets
 
     def timestamps(self) -> tuple[Int64s, npt.NDArray[np.int8]]:
-        """In ms, and whose each is."""
+        """The messages' timestamps in ms, and whose clock each is of."""
         times = np.empty(self._records, np.int64)
         kinds = np.empty(self._records, np.int8)
         kernels.read_timestamps(self.addresses, self._records, self._timestamp, times, self._kind, kinds)

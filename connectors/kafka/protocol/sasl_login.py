@@ -30,7 +30,7 @@ class SaslLogin:
 
     mechanism: str
     config: Mapping[str, Any]
-    """For kafka-python's mechanism; see `for_kafka_python`."""
+    """The settings of kafka-python's mechanism; see `for_kafka_python`."""
 
     def __repr__(self) -> str:
         return f"SaslLogin({self.mechanism!r})"

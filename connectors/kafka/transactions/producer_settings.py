@@ -35,7 +35,7 @@ class ProducerSettings:
     route: RouteName = "direct"
     """The best that may be used: see produce.py."""
     direct_pause_s: float = PAUSE_S
-    """After a fault of the direct route."""
+    """How long nothing is sent directly after a fault of the direct route."""
 
     def request_ms(self, options: KafkaOptions) -> int:
         """How long one request may take."""

@@ -40,7 +40,7 @@ class StagedSettings:
 
     topics: Sequence[str]
     transactional_id_prefix: str | None = None
-    """In front of uid, lineage and owner; None: the job's name."""
+    """What a transactional id begins with, in front of uid, lineage and owner; None: the job's name."""
     ledger_topic: str = LEDGER_TOPIC
     delivery_timeout_ms: int = 120_000
     """How long the broker may be away before the attempt fails."""

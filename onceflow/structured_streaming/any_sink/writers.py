@@ -98,8 +98,8 @@ class StreamWriter(_StreamArrowWriter or object):  # type: ignore[misc]  # one o
         return Message(query_id, number, pre_commit(self._output, number, context.partitionId(), iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """In the driver, for all parts of one attempt. It may raise though the batch is written: Spark runs
-        the batch again, and what was promised is found."""
+        """Called in the driver, for all parts of one attempt. It may raise though the batch is written: Spark
+        runs the batch again, and what was promised is found."""
         parts = _parts(messages, self._query_id, batchId)
         promises = PromisedBatches(self._folder)
         with _open(self._output, batchId, promises, self._say) as commits:

@@ -140,7 +140,8 @@ def fewer_columns_are_read_as_among_all(case: PlayedFormat) -> None:
 
 @quotations.of(Decoder, "Decodes for one reader.")
 def a_decoder_and_an_encoder_are_used_again(case: PlayedFormat) -> None:
-    """For the whole life of a reader; the first rows must not change by what comes later."""
+    """One decoder and encoder serve the whole life of a reader; the first rows must not change by what comes
+    later."""
     encoder, decoder = case.format.encoder(case.rows.schema), case.format.decoder()
     values = encoder.encode(case.rows).to_pylist()
     first = decoder.decode(values)

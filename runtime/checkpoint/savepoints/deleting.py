@@ -53,7 +53,7 @@ def starts_from(store: CheckpointStore, savepoint_id: str) -> bool:
 
 
 def _unpin(store: CheckpointStore, taken: Savepoint) -> None:
-    """In the order of `pins.py`."""
+    """Deletes the parts of a pin in the order that `pins.py` gives."""
     savepoint_id = taken.savepoint_id
     try:
         paths = read_pin(store, savepoint_id).paths

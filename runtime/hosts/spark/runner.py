@@ -123,8 +123,9 @@ class SparkLauncher:
         return f"Spark's JVM starts and executors register{self._executors.masters.waiting}"
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """At once on a local master, where all is known; elsewhere when the JVM is up and has read its files,
-        and, if the parallelism is to be what there is, when so many executors have come that no more come."""
+        """Returns at once on a local master, where all is known; elsewhere when the JVM is up and has read
+        its files, and, if the parallelism is to be what there is, when so many executors have come that no
+        more come."""
         if self._slots_max is not None and self._is_local:
             return True
         try:

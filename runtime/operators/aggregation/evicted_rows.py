@@ -22,7 +22,7 @@ class Eviction(Protocol):
 
     @property
     def title(self) -> str:
-        """For the comparison with a checkpoint's."""
+        """A text that is compared with a checkpoint's."""
         ...
 
     def left(self, windows: list[list[Row]], row_type: pa.DataType) -> list[list[Row]]:

@@ -21,9 +21,9 @@ from onceflow.runtime.state.hashing import is_hashable
 from onceflow.runtime.types.value_types import ValueType
 
 NEVER_NULL = (Kind.COUNT, Kind.COUNT_DISTINCT, Kind.APPROX_COUNT_DISTINCT)
-"""Without any value they are 0."""
+"""Aggregates that are 0 without any value."""
 OF_WHOLE_ROWS = (Kind.COLLECT_LIST, Kind.EVICTED_ROWS)
-"""Without a column they take the rows."""
+"""Aggregates that take whole rows if they are given no column."""
 OF_NUMBERS = (Kind.QUANTILE, Kind.APPROX_QUANTILE)
 """They take all numbers as doubles, and leave out NaN."""
 

@@ -24,7 +24,7 @@ class ByClock:
 
     @property
     def title(self) -> str:
-        """For the plan."""
+        """What a plan says of these windows."""
         return f"{self.window.title} by the clock"
 
 

@@ -19,7 +19,7 @@ class CountWindow:
 
     @property
     def title(self) -> str:
-        """For the plan."""
+        """What a plan says of these windows."""
         return f"of {self.rows} rows" if self.slide is None else f"of {self.rows} rows every {self.slide}"
 
 

@@ -18,11 +18,11 @@ class Cumulative:
     """A multiple of the step."""
     step_ms: int
     offset_ms: int = 0
-    """At least 0, less than the size."""
+    """How much later than the epoch windows begin: at least 0, less than the size."""
 
     @property
     def title(self) -> str:
-        """For the plan."""
+        """What a plan says of these windows."""
         return f"{self.size_ms} ms, cumulative by {self.step_ms} ms"
 
 

@@ -44,7 +44,7 @@ class Firings:
 
     @property
     def title(self) -> str:
-        """For the plan; empty if a window fires once."""
+        """What a plan says of when windows fire; empty if they fire once."""
         parts = [self.trigger_title] if self.trigger is not None else []
         parts += [f"{self.lateness_ms} ms of lateness"] if self.lateness_ms else []
         return "".join(f", {part}" for part in [*parts, str(self.results)]) if parts else ""
@@ -59,4 +59,4 @@ class Firings:
 
 
 ONCE = Firings()
-"""At the watermark only."""
+"""A window fires once, at the watermark."""

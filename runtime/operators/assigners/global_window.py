@@ -13,7 +13,7 @@ class GlobalWindow:
 
     @property
     def title(self) -> str:
-        """For the plan."""
+        """What a plan says of this window."""
         return "of all rows of a key"
 
 

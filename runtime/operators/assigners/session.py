@@ -25,7 +25,7 @@ class Session:
 
     @property
     def title(self) -> str:
-        """For the plan."""
+        """What a plan says of these windows."""
         if self.gap is None:
             return f"session with a gap of {self.gap_ms} ms"
         return f"session with a gap by {self.gap}"

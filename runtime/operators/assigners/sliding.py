@@ -24,13 +24,13 @@ class Sliding:
 
     size_ms: int
     slide_ms: int
-    """At most the size, so that every time has a window."""
+    """How far apart windows begin: at most the size, so that every time has a window."""
     offset_ms: int = 0
-    """At least 0, less than the slide."""
+    """How much later than the epoch windows begin: at least 0, less than the slide."""
 
     @property
     def title(self) -> str:
-        """For the plan."""
+        """What a plan says of these windows."""
         return f"{self.size_ms} ms every {self.slide_ms} ms"
 
     @property

@@ -38,8 +38,9 @@ class CallsInFlight:
     """The calls of one subtask of an operator."""
 
     def __init__(self, capacity: int, is_ordered: bool, timeout_ms: float | None) -> None:
-        """At most `capacity` of them are asked at a time. `is_ordered`: calls are sent in the order in which
-        they came. `timeout_ms`: for a call with all its attempts; None: it may take for ever."""
+        """`capacity`: how many calls are under way at a time, at most. `is_ordered`: calls are sent in the
+        order in which they came. `timeout_ms`: for a call with all its attempts; None: it may take for
+        ever."""
         self._capacity = capacity
         self._is_ordered = is_ordered
         self._timeout_ms = timeout_ms

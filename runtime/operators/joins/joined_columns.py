@@ -96,7 +96,7 @@ class Gatherer:
         self._asked = {name: of for name, of in passes.items() if name in reads}
 
     def holds(self, sides: Sequence[pa.RecordBatch], rows: Sequence[Indices]) -> Mask | None:
-        """For which of these pairs the condition is true; None: for all."""
+        """Whether the condition is true, for each of these pairs; None: it is for all."""
         if self._condition is None:
             return None
         found: dict[str, Any] = {

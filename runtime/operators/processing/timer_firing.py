@@ -34,7 +34,7 @@ class _Piece:
     is_clock: bool
     count: float
     over_ms: float
-    """After so many timers, and at this time, it ends; but not in the middle of a call."""
+    """The piece ends after so many timers and at this time, but not in the middle of a call."""
     looked: int = 0
     fired: list[Timer] = field(default_factory=list)
     made: Made = field(default_factory=Made)

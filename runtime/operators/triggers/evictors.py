@@ -33,7 +33,7 @@ class BuiltInEvictor:
 
     @property
     def title(self) -> str:
-        """For the comparison with a checkpoint's."""
+        """A text that is compared with a checkpoint's."""
         if self.rows is not None:
             return f"the last {self.rows} rows"
         if self.age_ms is not None:
@@ -49,8 +49,8 @@ class Evictor(ABC, Generic[In]):
 
     @abstractmethod
     def keeps(self, records: list[In], timestamps: list[int]) -> Iterable[bool]:
-        """For each record whether it stays; called when a window fires, with the records that it holds, in
-        the order in which they came, and their event times in ms."""
+        """Says of each record whether it stays; called when a window fires, with the records that it holds,
+        in the order in which they came, and their event times in ms."""
 
 
 @explained

@@ -39,7 +39,7 @@ class NewSpans:
 
 
 SpansOf = Callable[[Records], NewSpans]
-"""From a batch, with at least one row, to their spans. Raises Fatal and UserFunctionError."""
+"""Makes the spans of the rows of a batch, which has at least one. Raises Fatal and UserFunctionError."""
 
 
 def spans_of(window: SpanWindow, uid: str) -> SpansOf:

@@ -25,7 +25,7 @@ from onceflow.runtime.state.table import NOT_THERE, LiveRows
 
 _TABLE_MIN = 1 << 11
 _PLACES_PER_ROW = 2
-"""At least."""
+"""How many places of the hash table there are for each row, at least."""
 _ROWS_MAX = 1 << 30
 
 

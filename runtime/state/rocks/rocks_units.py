@@ -76,7 +76,7 @@ class RocksUnits(ABC):
         """When it was used last, by unit, counted in calls."""
         self._now = 0
         self._first: dict[int, int | None] = {}
-        """For each kind the earliest time that RocksDB may have."""
+        """The earliest time that RocksDB may have, by kind."""
         self._passed: dict[int, int] = {}
         """For each kind: no earlier time is in RocksDB, though some may have been deleted there."""
         self._went: list[_Went] = []

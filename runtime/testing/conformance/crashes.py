@@ -168,7 +168,7 @@ KILL_CHECKS: Sequence[KillCheck] = (
     *_both("PreCommit.stage", PreCommit.stage, "Make it durable."),
     *_both("SinkWriter.commit", SinkWriter.commit, _DONE_ONCE),
 )
-"""For every sink."""
+"""The checks of every sink."""
 
 COMMITTER_KILL_CHECKS: Sequence[KillCheck] = (
     *_both("SinkCommitter.last_committed", SinkCommitter.last_committed, _ASKED),

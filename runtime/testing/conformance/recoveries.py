@@ -200,12 +200,12 @@ RECOVERY_CHECKS: Sequence[Callable[[PlayedSink], None]] = (
     a_commit_whose_answer_is_lost_is_done_once,
 )
 
-"""For every sink."""
+"""The checks of every sink."""
 
 WRITER_RECOVERY_CHECKS: Sequence[Callable[[PlayedSink], None]] = (
     a_late_recovery_of_an_older_attempt_adds_nothing,
 )
-"""For sinks whose writers commit, as well."""
+"""More checks, of sinks whose writers commit."""
 
 
 def goes_on(case: PlayedSink, attempt: Attempt, durable: Durable, rows: Sequence[int]) -> None:

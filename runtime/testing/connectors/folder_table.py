@@ -179,7 +179,7 @@ def create(path: Path, content: bytes) -> bool:
 
 
 def _commits(folder: Path) -> list[dict[str, Any]]:
-    """In order; their numbers have no gaps, since each is one more than all that were there."""
+    """The commits in order; their numbers have no gaps, since each is one more than all that were there."""
     if not folder.exists():
         return []
     return [json.loads(path.read_bytes()) for path in sorted(folder.glob("[0-9]*.json"))]

@@ -1,6 +1,6 @@
 """Joins two topics of events with the same key by event time, with those without a partner.
 
-onceflow run pairs_in_time.py ... -- SERVERS LEFT_TOPIC RIGHT_TOPIC OUTPUT_TOPIC KIND SPAN
+onceflow run pairs_in_time.py ... -- SERVERS LEFT_TOPIC RIGHT_TOPIC OUTPUT_TOPIC KIND SPAN RATE
 
 SPAN is how far apart they are at most, or how long windows are, as KIND says.
 """
@@ -52,14 +52,14 @@ KINDS: dict[str, Callable[[Any, Any, str], Any]] = {
 
 
 def build(arguments: list[str]) -> Job:
-    servers, left, right, output, kind, span = arguments
+    servers, left, right, output, kind, span, rate = arguments
     job, times = Job("pairs"), WatermarkStrategy.bounded_out_of_orderness("20 ms", event_time="ts")
     sides = [
         job.source(
             KafkaSource(bootstrap_servers=servers, topics=[topic], value=Json(Event), until="latest"),
             watermarks=times,
             uid=uid,
-            rate_limit="2500/s",
+            rate_limit=rate,
         ).key_by("key")
         for uid, topic in (("left", left), ("right", right))
     ]

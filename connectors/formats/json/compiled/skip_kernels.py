@@ -138,7 +138,7 @@ def _leave(at: int, end: int, inside: int, depth: int) -> tuple[int, int, int]:
 
 @kernel
 def skip_name(at: int, end: int) -> int:
-    """Over a name, its colon and the space around that."""
+    """Skips a name, its colon and the space around that."""
     if load_uint8(at) != QUOTE:
         return ODD
     at = skip_text(at + 1, end)

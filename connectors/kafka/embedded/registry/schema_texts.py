@@ -30,7 +30,7 @@ def canonical(schema: RegisteredSchema) -> str:
 
 
 def _spaced(text: str) -> str:
-    """Without spaces between its tokens, which stay as they are."""
+    """The JSON text without spaces between its tokens, which stay as they are."""
     return msgspec.json.format(text, indent=-1)
 
 
