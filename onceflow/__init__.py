@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.processing.combined_states import AggregatingState, ReducingState
     from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedCoProcess, KeyedProcess
     from onceflow.runtime.operators.processing.keyless_process import Process
+    from onceflow.runtime.operators.processing.window_process import WindowCtx, WindowProcess, WindowState
     from onceflow.runtime.operators.triggers.bounds import WindowBounds
     from onceflow.runtime.operators.triggers.built_in import (
         at_processing_time,
@@ -139,6 +140,7 @@ _MODULES = {
         "KeyedProcess",
     ),
     "onceflow.runtime.operators.processing.keyless_process": ("Process",),
+    "onceflow.runtime.operators.processing.window_process": ("WindowCtx", "WindowProcess", "WindowState"),
     "onceflow.runtime.operators.declared": ("SideOutput",),
     "onceflow.runtime.operators.assigners.by_clock": ("processing_time",),
     "onceflow.runtime.operators.assigners.counting": ("count_window",),
@@ -219,6 +221,9 @@ __all__ = [
     "WatermarkStrategy",
     "WindowAssigner",
     "WindowBounds",
+    "WindowCtx",
+    "WindowProcess",
+    "WindowState",
     "approx_count_distinct",
     "approx_quantile",
     "at_processing_time",

@@ -217,6 +217,11 @@ COVERED = (
         ordered_changes joined_rows rows_in_time versions window_rows""",
     ),
     Covered(
+        "objects of whole windows: what users see, and state against dictionaries",
+        "unit/operators/processing/test_window_process properties/test_window_process",
+        "window_processes fired_windows",
+    ),
+    Covered(
         "functions of two streams",
         "unit/api/test_connected_streams properties/test_co_process",
         "co_functions two_keys",

@@ -64,13 +64,14 @@ def processed(
     outputs = aside.outputs(made) | {
         name: Rows(side.schema, side.record_type, rows.has_event_time) for name, side in sides.items()
     }
-    reads, build = frozenset(reader.columns), partial(_process_with_schema, config)
+    reads, build = frozenset(reader.columns), partial(process_with_schema, config)
     work = Keyed(stream._keys, build, reads, frozenset(aside.tags.values()), True, stream._expressions)
     name = f"process {type(process).__name__} by {', '.join(stream._keys)}"
     step = Step(uid, name, work, (stream._input,), outputs, uid)
     return stream._job.add(step, {**{name: name for name in sides}, **aside.tags})
 
 
-def _process_with_schema(config: ProcessConfig, schema: pa.Schema) -> Built:
+def process_with_schema(config: ProcessConfig, schema: pa.Schema) -> Built:
+    """The operator for the columns that are really there."""
     narrow = replace(config, schema=schema)
     return Built(narrow.create, config.made.schema, narrow.description, narrow.readers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from onceflow.runtime.api.near_misses import no_such_name
 from onceflow.runtime.api.window_evictors import all_rows, check_evictor, refuse_evictor
-from onceflow.runtime.api.window_functions import ROWS, check_window_function, process_windows
+from onceflow.runtime.api.window_functions import ROWS, WindowFunction, check_window_function, process_windows
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained_methods
@@ -193,7 +193,7 @@ class WindowedStream(Generic[T]):
         )
 
     def process(
-        self, fn: Callable[..., Iterable[R] | None], returns: type[R] | None = None, uid: str | None = None
+        self, fn: WindowFunction[R, T], returns: type[R] | None = None, uid: str | None = None
     ) -> Stream[R]:
         """What `fn(key, window, records)` yields for each window that fires: any number of records of the
         type in its annotation `-> Iterator[YourType]`, or `returns`.
@@ -202,13 +202,12 @@ class WindowedStream(Generic[T]):
         `window`: a WindowBounds with `start` and `end` in ms; None for count_window and global_window.
         `records`: all of the window, a list, in the order of collect_list. They are kept until the window is
         over, so prefer aggregate() and reduce() where they do. The results have the window's event time.
-        As Flink's ProcessWindowFunction.
+        With state of the window or the key: an object of a class derived from WindowProcess.
         """
         uid = self._uid(uid)
         check_window_function(fn, uid)
         collected = self.aggregate(uid=uid, **{ROWS: all_rows(self._evictor, self._input.rows, uid)})
-        keys = () if self._is_all else self._keys
-        return process_windows(collected, fn, returns, self._input.rows, keys)
+        return process_windows(self, collected, fn, returns)
 
     def _check_lateness(self, method: str) -> None:
         if isinstance(self._window, ByClock | CountWindow | GlobalWindow):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import typing
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -31,6 +33,22 @@ class SideOutput(Generic[T]):
         self.record_type = record_type
         self.writer = RecordWriter.of(describe_record(record_type))
         self.schema: pa.Schema = self.writer.schema
+
+
+class StandIn(ABC):
+    """An object of ours that is called in the place of one of the user's, which declares what it needs."""
+
+    user: Any
+
+    @property
+    @abstractmethod
+    def declared(self) -> Mapping[str, Any]:
+        """What counts as declared in its class, by attribute."""
+
+
+def class_name(function: object) -> str:
+    """The name of the user's class."""
+    return type(function.user if isinstance(function, StandIn) else function).__name__
 
 
 def declared_types(function: Any, base: type) -> list[Any]:
@@ -63,7 +81,7 @@ def check_states(function: object, uid: str, has_event_time: bool) -> None:
     have."""
     for each in declared_lists(function, uid).values():
         raise GraphError(
-            f"operator {uid!r}: state {each.name!r} of {type(function).__name__} is one without a key, and "
+            f"operator {uid!r}: state {each.name!r} of {class_name(function)} is one without a key, and "
             "the class has keys: use a ListState, or keep it in a map or flat_map"
         )
     for state in declared_states(function, uid).values():
@@ -81,7 +99,7 @@ def check_lasting(function: object, uid: str) -> None:
         given = "ttl" if state.ttl is not None else "former_names" if state.former_names else ""
         if given:
             raise GraphError(
-                f"operator {uid!r}: state {state.name!r} of {type(function).__name__} has {given}, but what "
+                f"operator {uid!r}: state {state.name!r} of {class_name(function)} has {given}, but what "
                 f"a trigger remembers goes with its window: leave {given}= out"
             )
 
@@ -94,6 +112,8 @@ def declared_sides(function: object, uid: str) -> dict[str, SideOutput[Any]]:
 
 
 def _attributes(function: object) -> dict[str, Any]:
+    if isinstance(function, StandIn):
+        return dict(function.declared)
     attributes: dict[str, Any] = {}
     for owner in reversed(type(function).__mro__):
         attributes |= vars(owner)

@@ -28,7 +28,7 @@ NOT_CALLED = (  # given to users, or made by them as classes of their own
     "AggregateFunction, Auction, BadValue, BatchContext, Bid, Collected, Decoded, EncodeError, Evictor, "
     "FunctionContext, InitializationContext, JobResult, Lookup, Person, Secret, SnapshotContext, Target, "
     "TargetContext, TransactionalStore, Trigger, TriggerCtx, TriggerResult, WatermarkGenerator, "
-    "WindowAssigner, WindowBounds, for_topic, run"
+    "WindowAssigner, WindowBounds, WindowCtx, WindowProcess, WindowTimers, for_topic, run"
 )
 
 

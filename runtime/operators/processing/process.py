@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.functions.lives import life_of, own_instance
-from onceflow.runtime.operators.declared import SideOutput, declared_sides, declared_states
+from onceflow.runtime.operators.declared import SideOutput, class_name, declared_sides, declared_states
 from onceflow.runtime.operators.describe import key_columns, state_part, state_readers
 from onceflow.runtime.operators.failed_records import ErrorPolicy, FailedRecords, read_or_set_aside
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
@@ -31,8 +31,8 @@ from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.operator_state import restored_watermark
 from onceflow.runtime.state.row_values import Cursor, RowValues
 from onceflow.runtime.types.columns_of_records import RecordWriter
-from onceflow.runtime.types.records_of_columns import RecordReader, values_from_array
-from onceflow.runtime.types.user_functions import read_records, shown_record, user_error_at
+from onceflow.runtime.types.records_of_columns import values_from_array
+from onceflow.runtime.types.user_functions import Reads, read_records, shown_record, user_error_at
 from onceflow.runtime.types.value_types import ValueType
 
 
@@ -47,7 +47,7 @@ class ProcessConfig:
     key_columns: tuple[str, ...]
     schema: pa.Schema
     made: RecordWriter
-    reader: RecordReader
+    reader: Reads
     has_event_time: bool
     key_types: tuple[ValueType | None, ...] = ()
     chained_timers_max: int = CHAINED_TIMERS_MAX
@@ -113,7 +113,7 @@ class ProcessOperator:
 
     def open(self, context: OperatorContext, out: Output) -> None:
         config = self._config
-        who = f"operator {config.uid!r}: {type(self._process).__name__}"
+        who = f"operator {config.uid!r}: {class_name(self._process)}"
         self._context = context
         self._cursor.clock_ms = context.clock.now_ms()
         self._memory.open(context)
@@ -167,7 +167,7 @@ class ProcessOperator:
         self._process_each(records, right.reader, process.process_right, keys)
 
     def _process_each(
-        self, records: Records, reader: RecordReader, process: Callable[..., Any], keys: pa.RecordBatch
+        self, records: Records, reader: Reads, process: Callable[..., Any], keys: pa.RecordBatch
     ) -> None:
         """Call the function for each of these rows. `keys`: a batch with the key columns."""
         config, failed = self._config, self._failed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +31,7 @@ class WindowReader:
     def read(self, batch: pa.RecordBatch) -> list[tuple[Any, WindowBounds | None, list[Any]]]:
         """One for each row. The key is the value of the only key column, a tuple of the values of several,
         None without any."""
-        nothing = repeat(None, batch.num_rows)
+        nothing = [None] * batch.num_rows
         lists = batch.column(self._rows)
         flat = self._reader.read(pa.RecordBatch.from_struct_array(lists.flatten()))
         ends = lists.value_lengths().to_numpy(zero_copy_only=False).cumsum().tolist()
