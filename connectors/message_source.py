@@ -29,19 +29,12 @@ class MessageSource:
     user has named.
     """
 
-    if TYPE_CHECKING:
-
-        @property
-        def value(self) -> Format:
-            """What the body of a message is."""
-
-        @property
-        def dead_letters(self) -> Sink | None:
-            """Where messages go that can't be decoded."""
-
-        @property
-        def columns(self) -> frozenset[str] | None:
-            """The columns that the job reads; None: all."""
+    value: Format
+    """What the body of a message is."""
+    dead_letters: Sink | None
+    """Where messages go that can't be decoded."""
+    columns: frozenset[str] | None
+    """The columns that the job reads; None: all."""
 
     def beside(self) -> Mapping[str, pa.Field]:
         """The columns that the user has named, by what is known of a message beside its body."""

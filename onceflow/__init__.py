@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.processing.co_functions import CoFlatMap, CoMap
     from onceflow.runtime.operators.processing.combined_states import AggregatingState, ReducingState
     from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedCoProcess, KeyedProcess
+    from onceflow.runtime.operators.processing.keyless_process import Process
     from onceflow.runtime.operators.triggers.bounds import WindowBounds
     from onceflow.runtime.operators.triggers.built_in import (
         at_processing_time,
@@ -137,6 +138,7 @@ _MODULES = {
         "KeyedCoProcess",
         "KeyedProcess",
     ),
+    "onceflow.runtime.operators.processing.keyless_process": ("Process",),
     "onceflow.runtime.operators.declared": ("SideOutput",),
     "onceflow.runtime.operators.assigners.by_clock": ("processing_time",),
     "onceflow.runtime.operators.assigners.counting": ("count_window",),
@@ -199,6 +201,7 @@ __all__ = [
     "ListState",
     "MapState",
     "OperatorListState",
+    "Process",
     "ReducingState",
     "Retryable",
     "Scale",

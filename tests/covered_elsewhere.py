@@ -177,7 +177,7 @@ COVERED = (
         "how a job is described; what is made of it is compared with it",
         "unit/api/test_stream unit/graph/test_compile",
         """arguments graph.columns functions graph_builder job_graph keyed_stream keys_of_streams
-        record_functions keyed_processes records_of_functions united_streams drafts
+        record_functions keyed_processes keyless_processes records_of_functions united_streams drafts
         needed_columns node_parts steps""",
     ),
     Covered(
@@ -214,7 +214,7 @@ COVERED = (
         """properties/test_interval_join properties/test_window_join properties/test_regular_join
         properties/test_temporal_join unit/api/test_joins unit/api/test_regular_joins""",
         """described_sides joined_columns key_numbers frozen_sides runs window_sides meetings equal_rows
-        ordered_changes joined_rows rows_in_time""",
+        ordered_changes joined_rows rows_in_time versions""",
     ),
     Covered(
         "functions of two streams",

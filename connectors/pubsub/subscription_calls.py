@@ -76,7 +76,7 @@ class SubscriptionCalls:
 
     def stream(
         self, deadline_s: int, outstanding: int, client_id: str, wait: Callable[[], bool]
-    ) -> grpc.Call:
+    ) -> Any:  # grpc's types have an iterator and a call, and no call that is iterated over
         """What comes, in an iterator of responses that can be cancelled. `wait()` comes back when it is time
         for a sign of life, or with True when the stream is over."""
 

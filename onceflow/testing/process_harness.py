@@ -1,4 +1,4 @@
-"""A KeyedProcess or a function object alone: records in, time moved by hand, what it makes and keeps."""
+"""A process function or a function object alone: records in, time moved by hand, what it makes and keeps."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.graph.functions import hints
 from onceflow.runtime.operators.declared import SideOutput
 from onceflow.runtime.operators.processing.keyed_process import KeyedProcess
+from onceflow.runtime.operators.processing.keyless_process import Process
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.record_types import arrow_schema
@@ -68,7 +69,7 @@ class ProcessHarness:
     def out(self) -> list[Any]:
         """The records that it has made so far, in order."""
         if self._made is None:
-            raise UsageError("this KeyedProcess makes no records but by its side outputs: see side()")
+            raise UsageError("it makes no records but by its side outputs: see side()")
         return self._run.records(_OUT, self._made)
 
     def side(self, name: str) -> list[Any]:
@@ -84,7 +85,7 @@ class ProcessHarness:
 
 @explained
 def harness(
-    process: KeyedProcess[Any, Any, Any] | Callable[[Any], Any],
+    process: KeyedProcess[Any, Any, Any] | Process[Any, Any] | Callable[[Any], Any],
     key: str | Sequence[str] | None = None,
     takes: type | None = None,
     parallelism: int = 1,
@@ -94,8 +95,8 @@ def harness(
     type, where neither the class nor the annotations of process() say it. `params`: what it
     reads as `ctx.params` in open(); a class with close() is used in a `with`, at whose end it is called.
 
-    Without `key` it is a function object as map, filter or flat_map takes it, by what it returns: a record, a
-    bool, or an iterable of records."""
+    Without `key` it is a Process, or a function object as map, filter or flat_map takes it, by what it
+    returns: a record, a bool, or an iterable of records."""
     taken = takes or _taken(process)
     script = Script(_INPUT, arrow_schema(taken), taken)
     job = Job("harness")
@@ -122,6 +123,8 @@ def _without_key(source: Stream[Any], function: Any) -> Stream[Any]:
         raise UsageError(
             f"{type_name(type(function))} has a key: write harness({type_name(type(function))}(), key=...)"
         )
+    if isinstance(function, Process):
+        return source.process(function, uid=_PROCESS)
     returned = hints(function, _PROCESS).get("return")
     if returned is bool:
         return source.filter(function, uid=_PROCESS)
@@ -134,15 +137,17 @@ def _without_key(source: Stream[Any], function: Any) -> Stream[Any]:
 
 
 def _taken(process: Any) -> type:
-    called = process.process if isinstance(process, KeyedProcess) else process
+    called = process.process if isinstance(process, KeyedProcess | Process) else process
     annotated = [each for name, each in hints(called, _PROCESS).items() if name != "return"]
     arguments = [
         a for base in getattr(type(process), "__orig_bases__", ()) for a in getattr(base, "__args__", ())
     ]
-    for found in (*annotated[:1], *arguments[1:2]):
+    first = 0 if isinstance(process, Process) else 1
+    for found in (*annotated[:1], *arguments[first : first + 1]):
         if is_record_type(found):
             return found  # type: ignore[no-any-return]
+    base = "KeyedProcess[K, I, O]" if first else "Process[I, O]"
     raise UsageError(
         f"{type_name(type(process))} does not say which records it takes: write class "
-        f"{type_name(type(process))}(KeyedProcess[K, I, O]), or pass takes=YourType"
+        f"{type_name(type(process))}({base}), or pass takes=YourType"
     )

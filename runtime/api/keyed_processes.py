@@ -15,6 +15,7 @@ from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Built, Keyed, Rows, Step
 from onceflow.runtime.operators.declared import check_states, declared_sides, declared_types
 from onceflow.runtime.operators.processing.keyed_process import KeyedProcess
+from onceflow.runtime.operators.processing.keyless_process import Process
 from onceflow.runtime.operators.processing.process import ProcessConfig
 from onceflow.runtime.types.records_of_columns import RecordReader
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def processed(
     stream: KeyedStream[Any, Any],
-    process: KeyedProcess[Any, Any, Any],
+    process: object,
     returns: type | None,
     uid: str | None,
     on_error: OnError,
@@ -33,7 +34,11 @@ def processed(
     """See KeyedStream.process."""
     rows = stream._input.rows
     if not isinstance(process, KeyedProcess):
-        raise GraphError(f"process({process!r}): expected an object of a class derived from KeyedProcess")
+        name = type(process).__name__
+        wanted = "expected an object of a class derived from KeyedProcess"
+        if isinstance(process, Process):
+            wanted = f"{name} is a Process, which has no key: write stream.process({name}(...)) before key_by"
+        raise GraphError(f"process({process!r}): {wanted}")
     uid = stream._job.new_uid(uid, f"process-{type(process).__name__}", stream._input.step.anchor)
     key, taken, given = declared_types(process, KeyedProcess) or [None] * 3
     keys = declared_keys(key, stream._keys, rows.schema, uid)

@@ -58,7 +58,6 @@ _STREAM = {
     "interval_join": _JOINS,
     "join": _JOINS,
     "output": "stream.sink_to(...)",
-    "process": "stream.key_by(...).process(...)",
     "reduce": "stream.key_by(...).reduce(function)",
     "show": "stream.print()",
     "sink": "stream.sink_to(...)",

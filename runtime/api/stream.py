@@ -1,8 +1,5 @@
-"""What the user writes on a stream: filter, map, key_by, sink_to. Runs nothing.
-
-Every call checks its arguments against the columns that are there, so that a wrong name or type is
-refused where it is written, not after a night of running.
-"""
+"""What the user writes on a stream: filter, map, key_by, sink_to. Runs nothing. Every call checks its
+arguments against the columns that are there: a wrong name or type is refused where it is written."""
 
 from __future__ import annotations
 
@@ -28,6 +25,7 @@ from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
 from onceflow.runtime.api.connected_streams import ConnectedStreams, check_pair
 from onceflow.runtime.api.error_policies import NO_ASIDE, Aside, OnError
 from onceflow.runtime.api.keyed_stream import KeyedStream
+from onceflow.runtime.api.keyless_processes import processed_each
 from onceflow.runtime.api.keys_of_streams import with_keys
 from onceflow.runtime.api.lookups import Cache, lookup_join
 from onceflow.runtime.api.loops import Body, add_loop
@@ -53,6 +51,7 @@ from onceflow.runtime.graph.functions import (
 from onceflow.runtime.graph.keys import check_key
 from onceflow.runtime.graph.steps import Express, Input, Route, Rows, Step, Work
 from onceflow.runtime.operators.expressions import Columns
+from onceflow.runtime.operators.processing.keyless_process import Process
 from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
@@ -125,8 +124,7 @@ class Stream(Generic[T]):
         it is counted and left out; errors_to("failed"): it goes to side_output("failed") of the result.
         """
         uid = self._uid(uid, "map", fn)
-        returned = returned_record(fn, uid, returns)
-        return call_each(self, uid, "map", fn, returned, on_error)
+        return call_each(self, uid, "map", fn, returned_record(fn, uid, returns), on_error)
 
     def flat_map(
         self,
@@ -138,8 +136,18 @@ class Stream(Generic[T]):
         """Any number of records for each record: the function yields them (`-> Iterator[R]`). `on_error`: see
         map; of a record that fails nothing is kept that was yielded before."""
         uid = self._uid(uid, "flat_map", fn)
-        yielded = yielded_record(fn, uid, returns)
-        return call_each(self, uid, "flat_map", fn, yielded, on_error)
+        return call_each(self, uid, "flat_map", fn, yielded_record(fn, uid, returns), on_error)
+
+    def process(
+        self,
+        fn: Process[T, R],
+        returns: type[R] | None = None,
+        uid: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream[R]:
+        """An object of your class derived from Process, for each record and each watermark. `on_error`: see
+        map. With a key, timers and state by key: stream.key_by(...).process(...), with a KeyedProcess."""
+        return processed_each(self, fn, returns, uid, on_error)
 
     @overload
     def map_async(
@@ -179,8 +187,8 @@ class Stream(Generic[T]):
         wait decide. `on_error`: see map. A checkpoint holds what is in flight, and does not wait for it;
         after a restart it is asked again, so a call may be made more than once, and its result counts once.
         """
-        uid = self._uid(uid, "map_async", fn)
-        return map_async(self, uid, fn, returns, Asking(ordered, capacity, timeout, retries, on_error))
+        asking = Asking(ordered, capacity, timeout, retries, on_error)
+        return map_async(self, self._uid(uid, "map_async", fn), fn, returns, asking)
 
     def map_batches(
         self,
@@ -198,8 +206,7 @@ class Stream(Generic[T]):
         `behind` ("1 h") before the row that it was made of, since the watermark is held back by so much.
         `on_error`: see map; a batch that fails is called again in halves, down to the rows that do.
         """
-        uid = self._uid(uid, "map_batches", fn)
-        return map_batches(self, uid, fn, schema, event_time, behind, on_error)
+        return map_batches(self, self._uid(uid, "map_batches", fn), fn, schema, event_time, behind, on_error)
 
     def lookup_join(
         self,
@@ -220,8 +227,7 @@ class Stream(Generic[T]):
         one request if the table can; `cache=(10_000, "5 min")` keeps so many keys of each subtask for so
         long. The other options are those of map_async.
         """
-        uid = self._uid(uid, "lookup_join")
-        return lookup_join(self, uid, lookup, on, how, cache, asking_of(asking))
+        return lookup_join(self, self._uid(uid, "lookup_join"), lookup, on, how, cache, asking_of(asking))
 
     # --- Several streams ---
 
@@ -293,8 +299,8 @@ class Stream(Generic[T]):
     def sink_to(self, sink: Sink, uid: str | None = None) -> StreamEnd:
         """Write the rows."""
         uid = self._uid(uid, "sink")
-        wanted = "a sink, as in KafkaSink(...)"
-        check_given(sink, "check", f"sink {uid!r}", wanted, GraphError, sink_advice(sink))
+        what = f"sink {uid!r}"
+        check_given(sink, "check", what, "a sink, as in KafkaSink(...)", GraphError, sink_advice(sink))
         write(self, sink, uid, type(sink).__name__)
         return StreamEnd("sink_to")
 

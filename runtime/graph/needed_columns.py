@@ -68,8 +68,8 @@ def has_origin(step: Step, wanted: Mapping[str, bool], has: Mapping[str, bool]) 
     """Whether a step's rows say where they came from. `has`: of the steps before it."""
     if isinstance(step.work, Read):
         return wanted[step.uid]
-    answers_later = isinstance(step.work, Call) and step.work.answers_later
-    return not (answers_later or isinstance(step.work, Keyed | TwoInputs | LoopHead)) and all(
+    is_new = isinstance(step.work, Call) and (step.work.answers_later or step.work.makes_rows)
+    return not (is_new or isinstance(step.work, Keyed | TwoInputs | LoopHead)) and all(
         source.tag == MAIN and has[source.step.uid] for source in step.inputs
     )
 

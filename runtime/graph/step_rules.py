@@ -112,7 +112,7 @@ def _refuse_ignorant(step: Step, source: str, without: str) -> None:
         case (
             Express()
             | Merge()
-            | Call(is_per_record=True, sets_aside=False, answers_later=False, splits=False)
+            | Call(is_per_record=True, sets_aside=False, answers_later=False, splits=False, makes_rows=False)
         ):
             return
         case TwoInputs(takes_kinds=True):
@@ -141,7 +141,7 @@ def _refuse_ignorant(step: Step, source: str, without: str) -> None:
                 f"{step.uid!r} ({step.name}) asks for each of {changes} at another time, so that what takes "
                 f"a row back may not be what it was: ask before rows become changes, or {without}"
             )
-        case Call(is_per_record=True):
+        case Call(is_per_record=True, makes_rows=False):
             raise GraphError(
                 f"{step.uid!r} ({step.name}) with on_error= would leave out one of {changes} and not the "
                 "others of its row: a changed result; let it fail"

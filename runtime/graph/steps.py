@@ -66,6 +66,8 @@ class Call:
     """Whether its rows go to one of several side outputs each."""
     answers_later: bool = False
     """Whether its rows are in flight meanwhile; they come out without their origin."""
+    makes_rows: bool = False
+    """Whether its rows are new ones, without origin, and none of them is an update or a delete."""
 
 
 @dataclass(frozen=True, slots=True)

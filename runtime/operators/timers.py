@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 from onceflow.runtime.errors import UserFunctionError
@@ -24,27 +25,28 @@ class Timers:
 
     def event_time(self, time_ms: int) -> None:
         """Call on_timer when the watermark has reached this time; if it has already, at its next step."""
+        row = index(self._cursor.row)
         if not self._has_event_time:
             raise UserFunctionError(
                 f"operator {self._uid!r}: an event-time timer needs event time: "
                 "pass watermarks= to the source"
             )
-        self._timers.add(self._cursor.row, _ms(time_ms))
+        self._timers.add(row, _ms(time_ms))
 
     def delete_event_time(self, time_ms: int) -> None:
         """Take a timer back; nothing happens if there is none."""
-        self._timers.delete(self._cursor.row, _ms(time_ms))
+        self._timers.delete(index(self._cursor.row), _ms(time_ms))
 
     def processing_time(self, time_ms: int) -> None:
         """Call on_timer when the clock shows this time (see `ctx.processing_time`), or soon after; at once if
         it does already, also if it did while the job was down. At the end of a bounded input the timers that
         are left are called then, once (`ctx.is_end_of_input`), and new ones go nowhere: nobody waits for the
         clock any more."""
-        self._clock_timers.add(self._cursor.row, _ms(time_ms))
+        self._clock_timers.add(index(self._cursor.row), _ms(time_ms))
 
     def delete_processing_time(self, time_ms: int) -> None:
         """Take a timer back; nothing happens if there is none."""
-        self._clock_timers.delete(self._cursor.row, _ms(time_ms))
+        self._clock_timers.delete(index(self._cursor.row), _ms(time_ms))
 
 
 def _ms(time_ms: Any) -> int:

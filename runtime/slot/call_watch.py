@@ -18,8 +18,10 @@ from onceflow.runtime.functions.lives import FunctionLives
 from onceflow.runtime.operators import stateless
 from onceflow.runtime.operators.failed_records import call_or_set_aside
 from onceflow.runtime.operators.map_batches import MapBatches
+from onceflow.runtime.operators.processing.keyless_process import KeylessOperator
 from onceflow.runtime.operators.processing.process import ProcessOperator
 from onceflow.runtime.operators.processing.timer_firing import TimerFiring
+from onceflow.runtime.operators.processing.watermark_calls import WatermarkCalls
 from onceflow.runtime.operators.windows import reduce_values, window_values
 from onceflow.runtime.records import Records
 from onceflow.runtime.types.user_functions import function_name, origin_of, shown_record
@@ -163,6 +165,11 @@ def _in_on_timer(at: _Locals) -> UserCall:
     return UserCall(at["self"]._uid, function_name(at["on_timer"]), place, len(at["piece"].fired))
 
 
+def _in_on_watermark(at: _Locals) -> UserCall:
+    place = f"the watermark {at['ctx'].watermark}"
+    return UserCall(at["self"]._uid, function_name(at["on_watermark"]), place)
+
+
 def _shown(value: object) -> str:
     return shown_record(None, 0, value).removeprefix("the record ")
 
@@ -179,6 +186,8 @@ _LOOPS: Mapping[CodeType, Callable[[_Locals], UserCall]] = {
     window_values.UserAggregate._merge.__code__: _in_merge,
     window_values.UserAggregate.results.__code__: _in_get_result,
     ProcessOperator._process_each.__code__: _in_process,
+    KeylessOperator._process_each.__code__: _in_process,
     TimerFiring._call.__code__: _in_on_timer,
+    WatermarkCalls.call.__code__: _in_on_watermark,
 }
 """How the local variables of a loop, found by its code, tell the call. Reading them costs it nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +54,17 @@ class Cursor:
         """None comes at an earlier event time from now on."""
         self.clock_ms = WATERMARK_MIN_MS
         """What the clock showed when the batch or the snapshot began."""
+
+
+class NoKey:
+    """Stands in a Cursor where a row would, while there is no key: state and timers are refused by name."""
+
+    def __init__(self, refuse: Callable[[], NoReturn]) -> None:
+        """`refuse` raises the error that says so."""
+        self._refuse = refuse
+
+    def __index__(self) -> int:
+        self._refuse()
 
 
 class RowValues:

@@ -1,11 +1,11 @@
-"""Outer joins from Kafka to Kafka, their process killed again and again: of an interval join each pair, and
+"""Outer joins from Kafka to Kafka, their process killed again and again: of a join by time each pair, and
 each row without a partner, is there once; the changes of a regular join make a table that is the join."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from tests.integration.job_process import JobProcess
 from tests.integration.killed_runs import run_killed
+from tests.integration.models_of_kinds import Events, Found, by_key, joined, temporal_join
 from tests.integration.numbered_events import produced, table_of
 
 pytestmark = pytest.mark.kafka
@@ -45,8 +46,8 @@ def test_each_pair_is_there_once_whatever_is_killed(
 ) -> None:
     topics, pick = [new_topic(name, 2) for name in ("left", "right", "pairs")], random.Random(seed)
     events = [produced(broker.bootstrap_servers, topic, rows, pick, KEYS, text="") for topic in topics[:2]]
-    arguments = (broker.bootstrap_servers, *topics, f"{WITHIN_MS} ms", "2500/s")
-    start = starting(start_job, tmp_path, "interval_pairs.py", arguments, pick)
+    arguments = (broker.bootstrap_servers, *topics, "interval", f"{WITHIN_MS} ms", "2500/s")
+    start = starting(start_job, tmp_path, "pairs_in_time.py", arguments, pick)
     run_killed(start, kills, pick)
     expected = nested_loops(events[0], events[1], WITHIN_MS)
     found = (json.loads(value) for value in engine.read_topic(broker.bootstrap_servers, topics[2]))
@@ -56,10 +57,18 @@ def test_each_pair_is_there_once_whatever_is_killed(
 
 
 @pytest.mark.parametrize(
-    ("seed", "rows", "kills"),
-    [(6, 9_000, 2), *(pytest.param(n, 20_000, 10, marks=pytest.mark.soak) for n in (7, 8))],
+    ("kind", "seed", "rows", "kills"),
+    [
+        ("interval", 6, 9_000, 2),
+        ("temporal", 9, 9_000, 2),
+        *(
+            pytest.param(kind, n, 20_000, 10, marks=pytest.mark.soak)
+            for n, kind in enumerate(["interval", "interval", "temporal"], 7)
+        ),
+    ],
 )
 def test_so_is_each_pair_of_a_join_on_disk_whose_checkpoints_hold_what_has_changed(
+    kind: str,
     seed: int,
     rows: int,
     kills: int,
@@ -71,18 +80,19 @@ def test_so_is_each_pair_of_a_join_on_disk_whose_checkpoints_hold_what_has_chang
 ) -> None:
     topics, pick = [new_topic(name, 2) for name in ("left", "right", "pairs")], random.Random(seed)
     servers, text = broker.bootstrap_servers, "x" * LONG_TEXT
-    events = [produced(servers, topic, rows, pick, MANY_KEYS, text=text) for topic in topics[:2]]
+    events = [produced(servers, topic, rows, pick, MANY_KEYS, True, text=text) for topic in topics[:2]]
     (scratch := tmp_path / "scratch").mkdir()
-    arguments = (servers, *topics, f"{LONG_MS} ms", SLOW)
-    start = starting(start_job, tmp_path, "interval_pairs.py", arguments, pick, ON_DISK, scratch)
+    arguments = (servers, *topics, kind, f"{LONG_MS} ms", SLOW)
+    start = starting(start_job, tmp_path, "pairs_in_time.py", arguments, pick, ON_DISK, scratch)
     told = run_killed(start, kills, pick, checkpoints=(2, 2))  # the second may build on the first
     sizes = [(e["written_bytes"], e["bytes"]) for e in told if e["event"] == "checkpoint_completed"]
     assert any(written < whole for written, whole in sizes), f"they build on each other: {sizes}"
     assert not [path for path in scratch.rglob("*") if path.is_file()], "files of who was killed"
-    expected = nested_loops(events[0], events[1], LONG_MS)
+    expected = MODELS[kind](events[0], events[1], LONG_MS)
     found = (json.loads(value) for value in engine.read_topic(servers, topics[2]))
     assert Counter((row["key"], row["n"], row["n_right"]) for row in found) == expected
-    print(f"{kills} kills, {expected.total()} rows")
+    alone = sum(None in row for row in expected)
+    print(f"{kills} kills, {expected.total()} rows, {alone} of them without a partner")
 
 
 @pytest.mark.soak
@@ -123,18 +133,16 @@ def starting(
     )
 
 
-def nested_loops(
-    left: list[tuple[int, int, int]], right: list[tuple[int, int, int]], within_ms: int
-) -> Counter[Row]:
-    by_key: dict[int, tuple[list[tuple[int, int]], list[tuple[int, int]]]] = defaultdict(lambda: ([], []))
-    for side, events in enumerate((left, right)):
-        for key, n, ts in events:
-            by_key[key][side].append((n, ts))
-    found: Counter[Row] = Counter()
-    for key, (ours, theirs) in by_key.items():
-        pairs = [(n, m) for n, ts in ours for m, other in theirs if abs(other - ts) <= within_ms]
-        found.update((key, n, m) for n, m in pairs)
-        met = {n for n, _ in pairs}, {m for _, m in pairs}
-        found.update((key, n, None) for n, _ in ours if n not in met[0])
-        found.update((key, None, m) for m, _ in theirs if m not in met[1])
-    return found
+def nested_loops(left: Events, right: Events, within_ms: int) -> Counter[Row]:
+    return rows_of(joined(by_key(left), by_key(right), lambda ours, other: abs(ours - other) <= within_ms))
+
+
+def latest_versions(left: Events, right: Events, _: int) -> Counter[Row]:
+    return rows_of(temporal_join(by_key(left), by_key(right)))
+
+
+def rows_of(found: Counter[Found]) -> Counter[Row]:
+    return Counter({(key, n, m): times for (key, n, m, _), times in found.items()})
+
+
+MODELS = {"interval": nested_loops, "temporal": latest_versions}

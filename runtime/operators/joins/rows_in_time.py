@@ -36,7 +36,8 @@ class RowsInTime:
         add: Add,
         due_ms: Callable[[Indices], Int64s],
     ) -> None:
-        """`due_ms`: the watermark at which each of these keys, which have rows, has to be in memory."""
+        """`due_ms`: the watermark at which each of these keys, which have rows, has to be in memory, or
+        NO_WAKE_MS."""
         self._add = add
         self._due_ms = due_ms
         self._kept = Kept(sides, self._load)
@@ -75,6 +76,9 @@ class RowsInTime:
     def forget_keys(self) -> None:
         """Let go of keys without rows, if it pays."""
         self._overflow.compact()
+
+    def needs_room(self) -> bool:
+        return self._overflow.needs_room()
 
     def make_room(self) -> None:
         """Let keys go to disk until the others fit. Called when nobody needs the number of a key, and no

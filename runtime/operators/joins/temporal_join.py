@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from onceflow.runtime.operators.describe import expression_form
 from onceflow.runtime.operators.joins.described_sides import described_keys, side_readers
-from onceflow.runtime.operators.joins.frozen_sides import NAMES, TABLE, FrozenSides, restored_rows
+from onceflow.runtime.operators.joins.frozen_sides import NAMES, TABLE
 from onceflow.runtime.operators.joins.joined_columns import (
     LATE_SIDES,
     LEFT,
@@ -20,18 +20,16 @@ from onceflow.runtime.operators.joins.joined_columns import (
     JoinedColumns,
     null_keys,
 )
-from onceflow.runtime.operators.joins.key_numbers import KeyNumbers
-from onceflow.runtime.operators.joins.runs import MERGE_RUNS, FrozenRun, Run, SideRows, limit_of
+from onceflow.runtime.operators.joins.rows_in_time import RowsInTime
+from onceflow.runtime.operators.joins.runs import EVER_MS, SideRows, limit_of
+from onceflow.runtime.operators.joins.versions import Versions, turns_behind
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Mask, Records
-from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
 from onceflow.runtime.state.evolution.readers import Readers
-from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.operator_state import restored_watermark
+from onceflow.runtime.state.overflow import NO_WAKE_MS
 from onceflow.runtime.state.rows import take_rows
-
-_VERSIONS_MIN = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,9 @@ class TemporalJoin:
     passes: Mapping[str, tuple[int, str]]
     deleted: pl.Expr | None = None
     late: bool = False
+    deletes_kept_ms: int = 86_400_000
+    """How far the watermark is behind a delete when it is forgotten: it counts against late versions that are
+    older until then."""
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -70,81 +71,26 @@ class TemporalJoin:
         return TemporalJoinOperator(self)
 
 
-class Versions:
-    """The versions of each key by their time: those to come, and the last one before the watermark."""
-
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-        """The older ones first; of two versions with the same time the later one counts."""
-        self._looked_from = _VERSIONS_MIN
-
-    def __len__(self) -> int:
-        return sum(map(len, self.runs))
-
-    def add(self, batch: pa.RecordBatch, row: Int64s, time: Int64s, is_deleted: Mask) -> None:
-        if len(row):
-            self.runs.append(Run(batch, row, time, np.asarray(is_deleted).copy()))
-            while len(self.runs) >= MERGE_RUNS and self.runs[-MERGE_RUNS].level <= self.runs[-1].level:
-                merged = _merged(self.runs[-MERGE_RUNS:], self.runs[-1].level + 1)
-                self.runs[-MERGE_RUNS:] = [merged]
-
-    def at(self, row: Int64s, time: Int64s) -> tuple[Indices, Indices]:
-        """The run, and the place in it, of the version of each of these keys at this time; run -1: there is
-        none, or the key is gone."""
-        which, place = np.full(len(row), -1), np.zeros(len(row), np.int64)
-        best = np.zeros(len(row), np.int64)
-        for number, run in enumerate(self.runs):
-            begin, counts = run.find(row, np.full(len(row), -(1 << 61)), time)
-            last = begin + counts - 1
-            found = run.time[np.maximum(last, 0)]
-            is_newer = (counts > 0) & ((which < 0) | (found >= best))
-            which[is_newer], place[is_newer], best[is_newer] = number, last[is_newer], found[is_newer]
-        for number, run in enumerate(self.runs):
-            assert run.is_matched is not None
-            mine = which == number
-            which[mine] = np.where(run.is_matched[place[mine]], -1, number)
-        return which, place
-
-    def forget(self, watermark_ms: int) -> None:
-        """Let go of versions that no later row can meet, when there may be many."""
-        if len(self) < self._looked_from:
-            return
-        run = _merged(self.runs)
-        assert run.is_matched is not None
-        is_over = run.time <= watermark_ms
-        is_last = np.ones(len(run), np.bool_)
-        is_last[:-1] = (run.row[1:] != run.row[:-1]) | ~is_over[1:]
-        kept = np.flatnonzero(~is_over | (is_last & ~run.is_matched))
-        self.runs = [run.take(kept, 0)] if len(kept) else []
-        self._looked_from = max(_VERSIONS_MIN, 2 * len(kept))
-
-    def frozen(self) -> list[FrozenRun]:
-        return [FrozenRun(run, 0, run.is_matched, np.arange(len(run))) for run in self.runs]
-
-    def renumber(self, kept: Indices) -> None:
-        self.runs = [run.renumbered(kept) for run in self.runs]
-
-
 class TemporalJoinOperator:
-    """One subtask of a temporal join."""
+    """One subtask of a temporal join. A key goes to disk with its waiting rows and its versions; it comes
+    back when the first of these rows is due or, if there is none, when a delete is to be let go of."""
 
     def __init__(self, config: TemporalJoin) -> None:
         self._config = config
-        self._keys = KeyNumbers(config.columns.keys, config.schemas)
         self._gatherer = Gatherer(config.columns, config.passes, config.schemas, None)
         self._left = SideRows(config.schemas[LEFT], is_padded=True)
-        self._right = Versions()
+        self._right = Versions(config.deletes_kept_ms)
+        sides = (self._left, self._right)
+        self._rows = RowsInTime(config.columns, config.schemas, sides, self._keep, self._due_ms)
         self._watermark = WATERMARK_MIN_MS
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
+        self._rows.open(context)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        for state in states:
-            for side, batch, time, marks in restored_rows(state.batches(TABLE), self._config.schemas):
-                row = self._keys.of(side, batch, hash_keys(batch, self._config.columns.keys[side]))
-                (self._left if side == LEFT else self._right).add(batch, row, time, marks)
+        self._rows.restore(states)
         if states:
             self._watermark = restored_watermark(min(int(state.meta["watermark"]) for state in states))
 
@@ -155,9 +101,10 @@ class TemporalJoinOperator:
             self._say_late(LEFT, records.filter(is_late))
             records = records.filter(~is_late)
         if len(records):
-            row = self._numbers(LEFT, records)
+            row = self._rows.find_keys(LEFT, records)
             assert records.event_time is not None, "rows keep it"
             self._left.add(records.batch, row, records.event_time, np.zeros(len(records), np.bool_))
+            self._rows.make_room()
 
     def on_right_records(self, records: Records) -> None:
         """Late versions are counted, since rows were joined without them; they hold for those to come."""
@@ -167,38 +114,69 @@ class TemporalJoinOperator:
             self._say_late(RIGHT, records.filter(is_late))
         no_key = null_keys(records.batch, self._config.columns.keys[RIGHT])
         if no_key is not None:
-            records = records.filter(~no_key)
+            records, is_late = records.filter(~no_key), is_late[~no_key]
         if len(records):
-            row = self._numbers(RIGHT, records)
+            row, is_deleted = self._rows.find_keys(RIGHT, records), self._is_deleted(records.batch)
             assert records.event_time is not None, "rows keep it"
-            self._right.add(records.batch, row, records.event_time, self._is_deleted(records.batch))
+            if is_late.any():
+                self._take_late(records.batch, row, records.event_time, is_deleted)
+            else:
+                self._right.add(records.batch, row, records.event_time, is_deleted)
+            self._rows.make_room()
 
     def on_watermark(self, time_ms: int) -> None:
         self._watermark = max(time_ms, self._watermark)  # after a restore it begins again lower
 
     def fire(self, rows_max: int) -> int:
-        fired = 0
-        for run, rows in self._left.due(limit_of(self._watermark, 0), rows_max):
-            fired += len(rows)
-            self._send(take_rows(run.batch, rows), run.row[rows], run.time[rows])
-        if not fired:
-            self._left.expire(limit_of(self._watermark, 0))
-            self._right.forget(self._watermark)
-            used = [run.row for side in (self._left, self._right) for run in side.runs]
-            kept = self._keys.forget(used)
-            if kept is not None:
-                self._left.renumber(kept)
-                self._right.renumber(kept)
-        return fired
+        fired = self._send_due(rows_max)
+        if fired:
+            return fired
+        self._left.expire(limit_of(self._watermark, 0))
+        # Who goes has nothing that is over, or it would come back at once.
+        self._right.forget(self._watermark, is_asked=self._rows.needs_room())
+        self._rows.forget_keys()
+        self._rows.make_room()
+        return max(1, self._send_due(rows_max)) if self._rows.wake(self._watermark) else 0
 
     def snapshot(self) -> FrozenState:
-        config = self._config
-        sides = [self._left.frozen(), self._right.frozen()]
-        frozen = FrozenSides(sides, config.schemas, config.columns.keys, self._context.max_parallelism)
+        frozen = self._rows.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: frozen}, {"watermark": self._watermark})
 
     def close(self) -> None:
-        pass
+        self._rows.close()
+
+    def _keep(self, side: int, batch: pa.RecordBatch, row: Indices, time: Int64s, marks: Mask) -> None:
+        (self._left if side == LEFT else self._right).add(batch, row, time, marks)
+
+    def _due_ms(self, keys: Indices) -> Int64s:
+        waits = np.zeros(self._rows.table.key_count, np.bool_)
+        for run in self._left.runs:
+            waits[run.row[run.live(self._left.limit)]] = True
+        due = self._rows.table.expire_ms(keys, (0, self._config.deletes_kept_ms), (LEFT,))
+        has_effect = self._right.deleted_ms(keys) == EVER_MS
+        return np.where(~waits[keys] & has_effect, NO_WAKE_MS, due)
+
+    def _take_late(self, batch: pa.RecordBatch, row: Int64s, time: Int64s, is_deleted: Mask) -> None:
+        """Versions come of which some are late. Rows that are due were there before them. A delete that is to
+        be let go of counts no more, whether or not that was done, and however the batches are cut."""
+        self._send_due(len(self._left))
+        over_ms = limit_of(self._watermark, self._config.deletes_kept_ms)
+        turns = turns_behind(row, is_deleted & (time <= over_ms))
+        for turn in range(int(turns.max()) + 1):
+            mine = np.flatnonzero(turns == turn)
+            deleted_ms = self._right.deleted_ms(row[mine], self._watermark)
+            if ((deleted_ms <= over_ms) & (time[mine] < deleted_ms)).any():
+                self._right.forget(self._watermark, is_asked=True)
+            self._right.add(take_rows(batch, mine), row[mine], time[mine], is_deleted[mine])
+
+    def _send_due(self, rows_max: int) -> int:
+        """Send rows in memory whose time has come; how many."""
+        fired = 0
+        for run, rows in self._left.due(limit_of(self._watermark, 0), rows_max):
+            fired += len(rows)
+            self._rows.note_changed(run.row[rows])
+            self._send(take_rows(run.batch, rows), run.row[rows], run.time[rows])
+        return fired
 
     def _send(self, batch: pa.RecordBatch, row: Int64s, time: Int64s) -> None:
         which, place = self._right.at(row, time)
@@ -214,10 +192,6 @@ class TemporalJoinOperator:
         if len(alone) and LEFT in self._config.columns.padded:
             self._out.emit(Records(self._gatherer.alone(LEFT, take_rows(batch, alone)), time[alone]))
 
-    def _numbers(self, side: int, records: Records) -> Indices:
-        assert records.key_hash is not None, "a join comes after a key_by"
-        return self._keys.of(side, records.batch, records.key_hash)
-
     def _say_late(self, side: int, late: Records) -> None:
         self._context.count_late(len(late))
         if self._config.late:
@@ -230,14 +204,3 @@ class TemporalJoinOperator:
         frame = pl.from_arrow(batch.select(reads))
         assert isinstance(frame, pl.DataFrame)
         return np.asarray(frame.select(self._config.deleted.fill_null(False).alias("_"))["_"].to_numpy())
-
-
-def _merged(runs: Sequence[Run], level: int = 0) -> Run:
-    masks = [run.is_matched for run in runs if run.is_matched is not None]
-    return Run(
-        one_batch(pa.Table.from_batches([run.batch for run in runs])),
-        np.concatenate([run.row for run in runs]),
-        np.concatenate([run.time for run in runs]),
-        np.concatenate(masks),
-        level,
-    )

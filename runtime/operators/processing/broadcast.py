@@ -6,7 +6,7 @@ import base64
 import copy
 from collections.abc import ItemsView, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, NoReturn, TypeVar, overload
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from onceflow.runtime.state.description import StateDescription, StatePart, type
 from onceflow.runtime.state.evolution.conversion import converted
 from onceflow.runtime.state.evolution.readers import Reader, Readers, names_kept_as
 from onceflow.runtime.state.handles import State
-from onceflow.runtime.state.row_values import MapCodec
+from onceflow.runtime.state.row_values import MapCodec, NoKey
 from onceflow.runtime.state.state_names import checked_former_names
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import read_records, shown_record, user_error_at
@@ -123,13 +123,13 @@ class BroadcastCtx:
     """How far event time has come, in ms."""
 
 
-class _NoKey:
-    """Stands where a row would: there is no key, so its state is refused by name."""
+def _refuse_state() -> NoReturn:
+    raise UserFunctionError(
+        "process_broadcast() has no key: the state of a key is there only in process() and on_timer()"
+    )
 
-    def __index__(self) -> int:
-        raise UserFunctionError(
-            "process_broadcast() has no key: the state of a key is there only in process() and on_timer()"
-        )
+
+_NO_KEY = NoKey(_refuse_state)
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class BroadcastProcessOperator:
         uid, process = self._config.keyed.uid, self._process
         for value in vars(process).values():
             if isinstance(value, State):
-                value.of_rows.cursor.row = _NoKey()  # type: ignore[assignment]
+                value.of_rows.cursor.row = _NO_KEY  # type: ignore[assignment]
         typed = read_records(uid, self._config.rules, records)
         times = [None] * len(records) if records.event_time is None else records.event_time.tolist()
         self._open(True)

@@ -37,6 +37,13 @@ class KeyedProcess(Generic[KeyT, In, Out]):
         `fired.is_processing_time`. What it yields gets the event time `ctx.event_time`."""
         return None
 
+    def on_watermark(self, watermark: int, ctx: Ctx, /) -> Iterable[Out] | None:
+        """Called when event time has come to `watermark` and the timers up to it have fired. There is no key,
+        so no state of one and no timers; what the object keeps itself is lost at a restart. What it yields
+        gets the event time `ctx.event_time`, which is `watermark`, and goes out before it; at the end of the
+        input (ctx.is_end_of_input) that of the latest record."""
+        return None
+
 
 class KeyedCoProcess(Generic[KeyT, In, Right, Out]):
     """The user's class for two streams by the same key: process_left() for each record of the first,
@@ -58,6 +65,10 @@ class KeyedCoProcess(Generic[KeyT, In, Right, Out]):
     def on_timer(self, fired: Timer, ctx: Ctx, /) -> Iterable[Out] | None:
         """Called when a timer of the current key is due: see KeyedProcess. Event time is the lower one of
         both streams, one that is idle or has ended left out."""
+        return None
+
+    def on_watermark(self, watermark: int, ctx: Ctx, /) -> Iterable[Out] | None:
+        """Called when event time of both streams has come to `watermark`: see KeyedProcess."""
         return None
 
 

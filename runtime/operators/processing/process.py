@@ -22,6 +22,7 @@ from onceflow.runtime.operators.processing.keyed_process import AnyProcess, Ctx,
 from onceflow.runtime.operators.processing.process_output import Made, ProcessOutput
 from onceflow.runtime.operators.processing.process_undo import Undo
 from onceflow.runtime.operators.processing.timer_firing import CHAINED_TIMERS_MAX, TimerFiring
+from onceflow.runtime.operators.processing.watermark_calls import WatermarkCalls
 from onceflow.runtime.operators.timers import Timers
 from onceflow.runtime.operators.two_keys import RightInput, joint_keys, keys_of
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
@@ -122,6 +123,7 @@ class ProcessOperator:
             self._failed = FailedRecords(config.on_error, context, out)
         timers = Timers(config.uid, self._timers, self._clock_timers, self._cursor, config.has_event_time)
         self._ctx = Ctx(timers, self._sides, context.clock)
+        self._calls = WatermarkCalls(config.uid, self._process, self._ctx, self._cursor, self._output)
         self._firing = TimerFiring(
             config.uid,
             self._process,
@@ -180,6 +182,7 @@ class ProcessOperator:
         assert records.key_hash is not None, "a KeyedProcess comes after a key_by"
         rows = self._memory.find_or_add(keys, records.key_hash)
         self._count_late(records)
+        self._calls.note(records)
         ctx, cursor = self._ctx, self._cursor
         cursor.clock_ms = self._context.clock.now_ms()
         if self._is_firing:
@@ -234,6 +237,8 @@ class ProcessOperator:
         if not fired and self._ctx.is_end_of_input:
             fired = self.on_clock(WATERMARK_MAX_MS, rows_max)
         if not fired:
+            if self._fired_ms < self._ctx.watermark:
+                self._calls.call(self._fired_ms)
             self._cursor.passed_ms = self._ctx.watermark
             self._is_firing = False
             self._memory.forget()

@@ -63,7 +63,7 @@ class ProcessOutput:
         self._who = who
         self._made = made
         self._sides = sides
-        self._has_event_time = has_event_time
+        self.has_event_time = has_event_time
         self._out = out
 
     def send(self, made: Made, sent: Sent, describe: Callable[[int], str]) -> None:
@@ -92,7 +92,7 @@ class ProcessOutput:
             raise UserFunctionError(
                 f"{self._who} made a wrong record for {describe(error.row)}: {error}"
             ) from error
-        event_time = np.array(times, np.int64) if self._has_event_time else None
+        event_time = np.array(times, np.int64) if self.has_event_time else None
         self._out.emit(Records(batch, event_time), tag)
 
 

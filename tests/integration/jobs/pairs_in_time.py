@@ -1,11 +1,15 @@
-"""Joins two topics of events with the same key that are at most so far apart, with those without a partner.
+"""Joins two topics of events with the same key by event time, with those without a partner.
 
-onceflow run interval_pairs.py ... -- SERVERS LEFT_TOPIC RIGHT_TOPIC OUTPUT_TOPIC WITHIN RATE
+onceflow run pairs_in_time.py ... -- SERVERS LEFT_TOPIC RIGHT_TOPIC OUTPUT_TOPIC KIND SPAN RATE
+
+SPAN is how far apart they are at most, or how long windows are, as KIND says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from onceflow import Job, WatermarkStrategy, col
 from onceflow.connectors.formats import Json
@@ -21,8 +25,14 @@ class Event:
     text: str
 
 
+KINDS: dict[str, Callable[[Any, Any, str], Any]] = {
+    "interval": lambda left, right, span: left.interval_join(right, f"-{span}", span, how="full", uid="join"),
+    "temporal": lambda left, right, span: left.temporal_join(right, how="left", uid="join"),
+}
+
+
 def build(arguments: list[str]) -> Job:
-    servers, left, right, output, within, rate = arguments
+    servers, left, right, output, kind, span, rate = arguments
     job, times = Job("pairs"), WatermarkStrategy.bounded_out_of_orderness("20 ms", event_time="ts")
     sides = [
         job.source(
@@ -33,7 +43,6 @@ def build(arguments: list[str]) -> Job:
         ).key_by("key")
         for uid, topic in (("left", left), ("right", right))
     ]
-    pairs = sides[0].interval_join(sides[1], f"-{within}", within, how="full", uid="join")
-    rows = pairs.select("key", "n", "n_right", bytes=col("text").str.len_bytes())
+    rows = KINDS[kind](*sides, span).select("key", "n", "n_right", bytes=col("text").str.len_bytes())
     rows.sink_to(KafkaSink(bootstrap_servers=servers, topic=output), uid="pairs")
     return job
