@@ -21,7 +21,7 @@ from onceflow.runtime.state.evolution.readers import Readers
 DEFAULT_MAX_PARALLELISM = 128
 OVERFLOWING = ("keys", "reduced", "windows", "counts", "spans", "count_panes", "panes")
 """The tables (StateDescription.table) whose rows may go to disk: see state/overflow.py."""
-OVERFLOWING_JOINS = ("regular join", "interval join", "temporal join")
+OVERFLOWING_JOINS = ("regular join", "interval join", "temporal join", "window join", "co-group")
 """The kinds (StateDescription.kind) of joins whose rows may do so; all joins call their table alike."""
 
 

@@ -61,9 +61,11 @@ def test_each_pair_is_there_once_whatever_is_killed(
     [
         ("interval", 6, 9_000, 2),
         ("temporal", 9, 9_000, 2),
+        ("window", 11, 9_000, 2),
+        pytest.param("groups", 12, 9_000, 2, marks=pytest.mark.soak),
         *(
             pytest.param(kind, n, 20_000, 10, marks=pytest.mark.soak)
-            for n, kind in enumerate(["interval", "interval", "temporal"], 7)
+            for n, kind in enumerate(["interval", "interval", "temporal", "window"], 7)
         ),
     ],
 )
@@ -145,4 +147,15 @@ def rows_of(found: Counter[Found]) -> Counter[Row]:
     return Counter({(key, n, m): times for (key, n, m, _), times in found.items()})
 
 
-MODELS = {"interval": nested_loops, "temporal": latest_versions}
+def of_one_window(left: Events, right: Events, size_ms: int) -> Counter[Row]:
+    return rows_of(
+        joined(by_key(left), by_key(right), lambda ours, other: ours // size_ms == other // size_ms)
+    )
+
+
+MODELS = {
+    "interval": nested_loops,
+    "temporal": latest_versions,
+    "window": of_one_window,
+    "groups": of_one_window,
+}

@@ -1,4 +1,5 @@
-"""Window joins and co-groups against nested loops: any rows, watermarks, snapshots and parallelism."""
+"""Window joins and co-groups against nested loops: any rows, watermarks, firing in pieces, and restores at
+another parallelism and in the other backend."""
 
 from __future__ import annotations
 
@@ -10,12 +11,15 @@ from typing import Any, NamedTuple
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from onceflow.runtime.errors import Retryable
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.joins.joined_columns import LATE_SIDES, JoinedColumns
+from onceflow.runtime.operators.joins.joined_rows import JoinedRows
+from onceflow.runtime.operators.joins.rows_in_time import RowsInTime
 from onceflow.runtime.operators.joins.window_join import (
     CoGroup,
     GroupConfig,
@@ -25,8 +29,13 @@ from onceflow.runtime.operators.joins.window_join import (
 )
 from onceflow.runtime.operators.joins.window_sides import WindowSides
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from onceflow.runtime.state.increments import Increments
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
+from onceflow.runtime.state.rocks import frozen_tiers
+from onceflow.runtime.state.rocks.rocks_groups import RocksGroups
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
+from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import describe_record
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -34,6 +43,7 @@ from onceflow.runtime.types.records_of_columns import RecordReader
 LEFT = pa.schema([("id", pa.string()), ("n", pa.int64())])
 RIGHT = pa.schema([("n", pa.int64()), ("ref", pa.string())])
 KEYS = (("id",), ("ref",))
+Moves = list[tuple[str, Any]]
 
 
 class Row(NamedTuple):
@@ -98,6 +108,9 @@ class Case(NamedTuple):
         return left.id is not None and left.id == right.id and is_condition
 
 
+Harnessed = tuple[Counter[tuple[Any, ...]], list[int], "Naive", OperatorHarness]
+
+
 class Naive:
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -144,10 +157,11 @@ def batch_of(side: int, rows: list[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"n": r.n, "ref": r.id} for r in rows], RIGHT)
 
 
-def play(case: Case, moves: list[tuple[str, Any]]) -> tuple[Counter[tuple[Any, ...]], list[int], Naive]:
+def play(case: Case, moves: Moves, backend: StateBackend) -> Harnessed:
     def make(parallelism: int, states: Any = None) -> OperatorHarness:
         create = case.config().create
-        return OperatorHarness(create, ["id"], parallelism, 8, states, right_keys=["ref"])
+        state = UNLIMITED if parallelism == 3 else backend  # a savepoint may go to the other backend
+        return OperatorHarness(create, ["id"], parallelism, 8, states, right_keys=["ref"], state=state)
 
     harness, naive, watermark = make(2), Naive(case), WATERMARK_MIN_MS
     out: Counter[tuple[Any, ...]] = Counter()
@@ -163,6 +177,9 @@ def play(case: Case, moves: list[tuple[str, Any]]) -> tuple[Counter[tuple[Any, .
             watermark = max(watermark, value[0])
             harness.begin(watermark)
             harness.fire(value[1])
+            if value[1] > 3:
+                while harness.fire(2):
+                    pass
         else:
             side = 0 if kind == "left" else 1
             naive.push(side, value, watermark)
@@ -174,7 +191,14 @@ def play(case: Case, moves: list[tuple[str, Any]]) -> tuple[Counter[tuple[Any, .
     for operator in harness.subtasks:
         assert isinstance(operator, WindowJoinOperator)
         assert len(operator._sides) == 0, "nothing is kept for ever"
-    return out, late, naive
+    return out, late, naive, harness
+
+
+def check(case: Case, moves: Moves, state: StateBackend) -> None:
+    case = case._replace(has_condition=case.has_condition and case.how != "group")
+    out, late, naive, _ = play(case, moves, state)
+    assert out == naive.expected()
+    assert late == naive.late
 
 
 def collect(harness: OperatorHarness, case: Case, out: Counter[tuple[Any, ...]], late: list[int]) -> None:
@@ -211,22 +235,75 @@ WINDOW = st.one_of(
 CASE = st.builds(Case, st.sampled_from(["inner", "left", "right", "full", "group"]), WINDOW, st.booleans())
 
 
-@settings(max_examples=60, deadline=None)
-@given(CASE, st.lists(MOVE, max_size=12))
-def test_a_window_join_agrees_with_nested_loops(case: Case, moves: list[tuple[str, Any]]) -> None:
-    out, late, naive = play(case._replace(has_condition=case.has_condition and case.how != "group"), moves)
-    assert out == naive.expected()
-    assert late == naive.late
-
-
-BUSY: list[tuple[str, Any]] = [
+BUSY: Moves = [
     ("left", [Row("a", n, n % 3) for n in range(0, 30, 4)]),
     ("right", [Row("a", n, n % 3) for n in range(0, 30, 5)]),
     ("watermark", (12, 1)),
     ("restore", 3),
     ("left", [Row("b", n, 1) for n in range(0, 40, 3)]),
     ("right", [Row("b", 33, 1)]),
+    ("watermark", (19, 9)),
+    ("restore", 1),
+    ("left", [Row("c", n, n % 2) for n in range(25, 60, 3)] + [Row("b", 31, 2)]),
+    *(("right", [Row("c", n, 2), Row("d", n, 0)]) for n in range(26, 40)),
+    ("watermark", (29, 1)),
+    ("restore", 2),
+    ("right", [Row("e", 55, 1)]),
+    ("watermark", (39, 1)),
+    ("restore", 1),
+    ("restore", 4),
+    ("right", [Row("b", 45, 1), Row("a", 50, 1)]),
 ]
+ONE_OF_MANY: Moves = [
+    ("left", [Row("e", 1, 0), *(Row(f"k{n}", 50, 0) for n in range(100))]),
+    ("watermark", (12, 9)),
+    ("restore", 1),
+]
+"""There are so many keys that one which has changed is written without the others."""
+FULL, GROUPS = Case("full", Tumbling(10), False), Case("group", Sliding(20, 10), False)
+
+
+@settings(max_examples=60, deadline=None)
+@given(CASE, st.lists(MOVE, max_size=12))
+@example(FULL, BUSY)
+def test_a_window_join_agrees_with_nested_loops(case: Case, moves: Moves) -> None:
+    check(case, moves, UNLIMITED)
+
+
+@settings(max_examples=40, deadline=None)
+@given(CASE, st.lists(MOVE, max_size=12))
+@example(FULL, BUSY)
+def test_so_does_one_whose_snapshots_build_on_each_other(case: Case, moves: Moves) -> None:
+    check(case, moves, INCREMENTAL)
+
+
+@settings(max_examples=20, deadline=None)
+@given(CASE, st.lists(MOVE, max_size=12))
+@example(FULL, BUSY)
+@example(GROUPS, BUSY)
+def test_so_does_one_in_rocksdb(case: Case, moves: Moves) -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        check(case, moves, state)
+
+
+def test_windows_that_have_ended_are_removed_from_disk() -> None:
+    moves: Moves = [("left", [Row("late", 599, 1)])]
+    for first in range(0, 600, 20):
+        moves += [
+            (side, [Row(f"k{n}", n, 1) for n in range(first, first + 20)]) for side in ("left", "right")
+        ]
+        moves.append(("watermark", (first, 1_000)))
+    moves.append(("watermark", (590, 1_000)))
+    with tight_rocksdb(rows_in_memory=20) as state:
+        out, _, naive, harness = play(FULL, moves, state)
+        assert out == naive.expected()
+        overflows = [
+            op._sides._rows._overflow for op in harness.subtasks if isinstance(op, WindowJoinOperator)
+        ]
+        assert sum(len(list(each._database.freeze())) for each in overflows) < 100, "of 600 keys"
+
+
+# --- What a wrong join would do ---
 
 
 def _takes_all(self: WindowSides, side: int, records: Any, watermark_ms: int) -> Any:
@@ -241,6 +318,16 @@ def _first_key_only(self: WindowJoinOperator, window: Any) -> None:
 _add, _send_pairs = WindowSides.add, WindowJoinOperator._send_pairs
 
 
+def is_right(state: StateBackend) -> bool:
+    try:
+        check(FULL, BUSY, state)
+        check(GROUPS, BUSY, state)
+        check(FULL, ONE_OF_MANY, state)
+    except (AssertionError, Retryable):
+        return False
+    return True
+
+
 @pytest.mark.parametrize(
     "mutant",
     [
@@ -250,10 +337,52 @@ _add, _send_pairs = WindowSides.add, WindowJoinOperator._send_pairs
     ids=lambda mutant: mutant.title,
 )
 def test_a_wrong_window_join_is_found(mutant: Mutant) -> None:
-    def is_right() -> bool:
-        out, late, naive = play(Case("full", Tumbling(10), False), BUSY)
-        return out == naive.expected() and late == naive.late
-
-    assert is_right()
+    assert is_right(UNLIMITED)
     with mutated(mutant):
-        assert not is_right()
+        assert not is_right(UNLIMITED)
+
+
+def _no_note(self: Any, *keys: Any) -> None:
+    pass
+
+
+def test_an_increment_without_what_has_changed_is_found() -> None:
+    assert is_right(INCREMENTAL)
+    for mutant in (
+        Mutant("rows that came are in no increment", [(Increments, "note", _no_note)]),
+        Mutant("what was sent is sent again", [(RowsInTime, "note_changed", _no_note)]),
+        Mutant("who has no rows any more is not told of", [(JoinedRows, "_note_gone", _no_note)]),
+    ):
+        with mutated(mutant):
+            assert not is_right(INCREMENTAL), mutant.title
+
+
+def _one_row_of_a_key(content: bytes) -> Any:
+    return _split(content)[:1]
+
+
+def _asleep(self: RowsInTime, watermark_ms: int) -> bool:
+    return False
+
+
+def _groups_of_nobody(hashes: Any, max_parallelism: int) -> Any:
+    return _key_groups_of(~hashes, max_parallelism)
+
+
+_split, _key_groups_of = RocksGroups.split, frozen_tiers.key_groups_of
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        Mutant("of a key one row comes back", [(RocksGroups, "split", staticmethod(_one_row_of_a_key))]),
+        Mutant("nothing wakes", [(RowsInTime, "wake", _asleep)]),
+        Mutant("rows on disk get wrong key groups", [(frozen_tiers, "key_groups_of", _groups_of_nobody)]),
+    ],
+    ids=lambda mutant: mutant.title,
+)
+def test_a_wrong_window_join_in_rocksdb_is_found(mutant: Mutant) -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        assert is_right(state)
+        with mutated(mutant):
+            assert not is_right(state)

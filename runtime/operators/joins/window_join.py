@@ -17,11 +17,7 @@ from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.describe import windows_of
 from onceflow.runtime.operators.joins.described_sides import described_sides, side_readers
-from onceflow.runtime.operators.joins.frozen_sides import (
-    TABLE,
-    FrozenSides,
-    restored_rows,
-)
+from onceflow.runtime.operators.joins.frozen_sides import TABLE
 from onceflow.runtime.operators.joins.joined_columns import (
     LATE_SIDES,
     LEFT,
@@ -31,6 +27,7 @@ from onceflow.runtime.operators.joins.joined_columns import (
     null_keys,
 )
 from onceflow.runtime.operators.joins.runs import pairs
+from onceflow.runtime.operators.joins.window_rows import WindowRows
 from onceflow.runtime.operators.joins.window_sides import (
     Window,
     WindowSides,
@@ -126,7 +123,6 @@ class WindowJoinOperator:
 
     def __init__(self, config: WindowJoin) -> None:
         self._config = config
-        self._sides = WindowSides(config.window, config.schemas, config.columns.keys)
         self._watermark = WATERMARK_MIN_MS
         self._send: Callable[[Window], None]
         if config.group is None:
@@ -139,13 +135,18 @@ class WindowJoinOperator:
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
+        config, state = self._config, context.state
+        self._sides: WindowSides | WindowRows
+        if state.is_unlimited and not state.snapshots.are_incremental:  # by window is the faster one
+            self._sides = WindowSides(config.window, config.schemas, config.columns.keys)
+        else:
+            self._sides = WindowRows(config.window, config.schemas, config.columns)
+        self._sides.open(context)
         if self._config.group is not None:
             context.open_function(self._function)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        for state in states:
-            for side, batch, starts, _ in restored_rows(state.batches(TABLE), self._config.schemas):
-                self._sides.load(side, batch, starts)
+        self._sides.restore(states)
         if states:
             self._watermark = watermark_meta([state.meta for state in states])
 
@@ -166,14 +167,11 @@ class WindowJoinOperator:
         return fired
 
     def snapshot(self) -> FrozenState:
-        config = self._config
-        frozen = FrozenSides(
-            self._sides.frozen(), config.schemas, config.columns.keys, self._context.max_parallelism
-        )
+        frozen = self._sides.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: frozen}, {"watermark": self._watermark})
 
     def close(self) -> None:
-        pass
+        self._sides.close()
 
     def _arrive(self, side: int, records: Records) -> None:
         late = self._sides.add(side, records, self._watermark)

@@ -13,12 +13,18 @@ import pyarrow as pa
 
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
-from onceflow.runtime.operators.joins.frozen_sides import FrozenPart
+from onceflow.runtime.operators.joins.frozen_sides import (
+    TABLE,
+    FrozenPart,
+    FrozenSides,
+    restored_rows,
+)
+from onceflow.runtime.operators.operator import OperatorContext, RestoredState
 from onceflow.runtime.operators.two_keys import joint_keys, keys_of
 from onceflow.runtime.records import Indices, Int64s, Records, UInt64s
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.hashing import hash_keys
-from onceflow.runtime.state.operator_state import restored_watermark
+from onceflow.runtime.state.operator_state import FrozenRows, restored_watermark
 from onceflow.runtime.state.rows import take_rows
 from onceflow.runtime.state.tables import Layout, keyed_table
 
@@ -71,18 +77,11 @@ class WindowSides:
 
     def add(self, side: int, records: Records, watermark_ms: int) -> Indices:
         """Put rows into all their windows that the watermark has not passed; those that are in none."""
-        assert records.event_time is not None, "a window join needs event time"
         assert records.key_hash is not None, "a join comes after a key_by"
-        size, slide = self._window.size_ms, self._window.slide_ms
-        start = self._window.starts(records.event_time)
         is_in_one = np.zeros(len(records), np.bool_)
-        for back in range(self._window.windows_max):
-            starts = start - back * slide
-            is_open = (starts + size > records.event_time) & (starts + (size - 1) > watermark_ms)
-            if not is_open.any():
-                continue
-            is_in_one |= is_open
-            self._add(side, records.batch, records.key_hash, starts, np.flatnonzero(is_open))
+        for starts, rows in open_windows(self._window, records, watermark_ms):
+            is_in_one[rows] = True
+            self._add(side, records.batch, records.key_hash, starts, rows)
         return np.flatnonzero(~is_in_one)
 
     def next_end(self, watermark_ms: int) -> Window | None:
@@ -99,18 +98,25 @@ class WindowSides:
         ]
         return Window(start, (first[0], second[0]), (rows[0], rows[1]))
 
-    def frozen(self) -> tuple[list[FrozenPart], list[FrozenPart]]:
+    def freeze(self, max_parallelism: int) -> FrozenRows:
         """What is in open windows now; the window's start in the place of a time."""
         found: tuple[list[FrozenPart], list[FrozenPart]] = ([], [])
         for start, sides in self._open.items():
             for to, its in zip(found, sides, strict=True):
                 to += [_FrozenWindow(part.batch, start) for part in its]
-        return found
+        return FrozenSides(found, self._schemas, self._keys, max_parallelism)
 
-    def load(self, side: int, batch: pa.RecordBatch, starts: Int64s) -> None:
-        """Add rows of a snapshot."""
-        hashes = hash_keys(batch, list(self._keys[side]))
-        self._add(side, batch, hashes, starts, np.arange(batch.num_rows))
+    def open(self, context: OperatorContext) -> None:
+        pass
+
+    def restore(self, states: Sequence[RestoredState]) -> None:
+        for state in states:
+            for side, batch, starts, _ in restored_rows(state.batches(TABLE), self._schemas):
+                hashes = hash_keys(batch, list(self._keys[side]))
+                self._add(side, batch, hashes, starts, np.arange(batch.num_rows))
+
+    def close(self) -> None:
+        pass
 
     def _add(self, side: int, batch: pa.RecordBatch, hashes: UInt64s, starts: Int64s, rows: Indices) -> None:
         for start in np.unique(starts[rows]).tolist():
@@ -134,6 +140,21 @@ class _FrozenWindow:
 
     def live(self) -> Indices:
         return np.arange(self.batch.num_rows)
+
+
+def open_windows(
+    window: Tumbling | Sliding, records: Records, watermark_ms: int
+) -> Iterator[tuple[Int64s, Indices]]:
+    """The starts of a window for each row, and the rows that are in it where the watermark has not passed it;
+    for each of the windows that a row may be in."""
+    assert records.event_time is not None, "a window join needs event time"
+    size, slide = window.size_ms, window.slide_ms
+    start = window.starts(records.event_time)
+    for back in range(window.windows_max):
+        starts = start - back * slide
+        is_open = (starts + size > records.event_time) & (starts + (size - 1) > watermark_ms)
+        if is_open.any():
+            yield starts, np.flatnonzero(is_open)
 
 
 def equal_rows(window: Window) -> tuple[Int64s, Int64s]:

@@ -82,7 +82,7 @@ class WatermarkCalls:
 def _is_own(process: Any) -> bool:
     """Whether the user's class defines it, or one that it derives from, which is not ours."""
     owner = next(each for each in type(process).__mro__ if ON_WATERMARK in vars(each))
-    return not owner.__module__.startswith(__package__)
+    return not owner.__module__.startswith(__name__.rpartition(".")[0])
 
 
 def _place(ctx: Ctx) -> str:

@@ -44,32 +44,35 @@ def test_each_record_comes_in_its_order() -> None:
 
 
 def test_a_batch_is_what_the_annotation_says() -> None:
-    seen: list[Any] = []
+    seen: dict[str, Any] = {}
 
     def arrow(batch: pa.RecordBatch) -> None:
-        seen.append(batch.to_pylist())
+        seen["arrow"] = batch.to_pylist()
 
     def frame(batch: pl.DataFrame) -> None:
-        seen.append(batch["amount"].sum())
+        seen["frame"] = batch["amount"].sum()
 
     def typed(batch: list[Purchase]) -> None:
-        seen.append(batch)
+        seen["typed"] = batch
 
     def untyped(batch: list) -> None:  # type: ignore[type-arg]
-        seen.append([row.amount for row in batch])
+        seen["untyped"] = [row.amount for row in batch]
 
     def any_of_them(batch, told=None):  # type: ignore[no-untyped-def]
-        seen.append(type(batch))
+        seen["any"] = type(batch)
 
-    for function, expected in (
-        (arrow, [{"user": "ann", "amount": 1}, {"user": "bob", "amount": 2}]),
-        (frame, 3),
-        (typed, ROWS),
-        (untyped, [1, 2]),
-        (any_of_them, pa.RecordBatch),
-    ):
-        run(lambda s, function=function: s.foreach_batch(function))  # type: ignore[misc]
-        assert seen.pop() == expected
+    def all_of_them(stream: Stream[Purchase]) -> None:
+        for function in (arrow, frame, typed, untyped, any_of_them):
+            stream.foreach_batch(function)
+
+    run(all_of_them)
+    assert seen == {
+        "arrow": [{"user": "ann", "amount": 1}, {"user": "bob", "amount": 2}],
+        "frame": 3,
+        "typed": ROWS,
+        "untyped": [1, 2],
+        "any": pa.RecordBatch,
+    }
 
 
 def test_a_batch_has_a_name_of_its_own() -> None:
