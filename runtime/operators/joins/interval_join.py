@@ -152,8 +152,9 @@ class IntervalJoinOperator:
         if side == RIGHT:
             earliest, latest = time - config.upper_ms, time - config.lower_ms
         matched = np.zeros(len(row), np.bool_)
+        order = np.argsort(row, kind="stable")
         for run in self._sides[1 - side].runs:
-            begin, counts = run.find(row, earliest, latest)
+            begin, counts = run.find(row, earliest, latest, order)
             if no_key is not None:
                 counts[no_key] = 0
             batches = (batch, run.batch) if side == LEFT else (run.batch, batch)
