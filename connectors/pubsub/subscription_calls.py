@@ -70,7 +70,7 @@ class SubscriptionCalls:
     """The calls about one subscription. Any thread may make them."""
 
     def __init__(self, transport: SubscriberGrpcTransport, subscription: str) -> None:
-        self._transport = transport
+        self._transport: Any = transport  # whose types know the request of a call, and not its options
         self._subscription = subscription
         self._metadata = (to_grpc_metadata({"subscription": subscription}),)
 
