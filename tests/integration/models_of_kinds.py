@@ -173,6 +173,8 @@ MODELS: dict[str, Callable[[ByKey, ByKey], Counter[Found]]] = {
     "global": last_rows(None, 5),
     "own_trigger": last_rows(3, 3),
     "early": early,
+    "window_state": early,
+    "held": lambda left, right: Counter((key, n, 0, 0) for key, events in left.items() for n, _ in events),
     "evicted": evicted,
     "by_clock": all_of_each,
     "window_join": window_join,

@@ -16,14 +16,20 @@ import polars as pl
 
 from onceflow import (
     CoGroup,
+    Ctx,
     GroupWindow,
     Job,
+    OperatorListState,
+    Process,
     Trigger,
     TriggerCtx,
     TriggerResult,
     ValueState,
     WatermarkStrategy,
     WindowBounds,
+    WindowCtx,
+    WindowProcess,
+    WindowState,
     at_watermark,
     col,
     count,
@@ -84,6 +90,39 @@ class ThirdRows(Trigger[Event]):
         seen = (self.seen.get() or 0) + 1
         self.seen.set(seen % 3)
         return TriggerResult.CONTINUE if seen < 3 else TriggerResult.FIRE_AND_PURGE
+
+
+class Whole(WindowProcess[int, Event, Found]):
+    """The rows of a window so far; `c` is -1 if its state is not that of the firings before."""
+
+    fired = WindowState("fired", int)
+
+    def process(
+        self, key: int, window: WindowBounds | None, events: list[Event], ctx: WindowCtx
+    ) -> Iterator[Found]:
+        assert window is not None
+        fired = self.fired.get(0)
+        self.fired.set(fired + 1)
+        is_next = 3 * fired <= len(events) <= 3 * (fired + 1)
+        yield Found(key, window.start, len(events), sum(event.n for event in events) if is_next else -1)
+
+
+class Held(Process[Event, Found]):
+    """Holds each event until the watermark has passed it."""
+
+    held = OperatorListState("held", Event)
+
+    def process(self, event: Event, ctx: Ctx) -> None:
+        self.held.add(event)
+
+    def on_watermark(self, watermark: int, ctx: Ctx) -> Iterator[Found]:
+        events = self.held.get()
+        self.held.clear()
+        for event in events:
+            if event.ts <= watermark:
+                yield Found(event.key, event.n, 0, 0)
+            else:
+                self.held.add(event)
 
 
 class Compared(CoGroup[Event, Event, Found]):
@@ -189,6 +228,12 @@ ROWS: dict[str, Callable[[Inputs], Any]] = {
         i.left.window(tumbling(SIZE)).trigger(at_watermark(early=every_rows(3)), results="accumulating"),
         "early",
     ),
+    "window_state": lambda i: (
+        i.left.window(tumbling(SIZE))
+        .trigger(at_watermark(early=every_rows(3)), results="accumulating")
+        .process(Whole(), uid="window_state")
+    ),
+    "held": lambda i: i.lefts.process(Held(), uid="held"),
     "evicted": lambda i: (
         i.left.window(tumbling(SIZE)).evictor(evict_count(2)).process(last_ones, uid="evicted")
     ),
