@@ -63,9 +63,11 @@ def run_with_kills(
     *,
     restart_server: Callable[[], None] = lambda: None,
     before_kill: Callable[[random.Random], None] = lambda chance: None,
+    is_done: Callable[[], bool] = lambda: True,
 ) -> Counter[int]:
     """Kill what each of the `kinds` says, each time after some more rows, while the producer sends; then let
-    the job read all and end. Returns what is in the files of `folder`."""
+    the job read all and end. Returns what is in the files of `folder`. `is_done()`: whether the server has
+    its answers to what a killed job had and comes once more."""
     chance = random.Random(len(kinds))
     job = start()
     for kind in kinds:
@@ -83,7 +85,7 @@ def run_with_kills(
             os.kill(chance.choice(job.slots()), signal.SIGKILL)
             job.wait_event("restarted", after=mark, timeout=360)
     producer.close()
-    engine.wait_for(lambda: len(seen(folder)) >= producer.sent, job, 180)
+    engine.wait_for(lambda: len(seen(folder)) >= producer.sent and is_done(), job, 180)
     job.send(signal.SIGTERM)
     assert job.wait(240) == 0, job.story()
     return seen(folder)

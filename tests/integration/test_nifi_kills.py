@@ -50,12 +50,16 @@ def check_kills(
         )
 
     producer = Producer(lambda: nullcontext(send), pause_s=0.02)
-    found = run_with_kills(kinds, start, producer, engine, folder / "out")
+
+    def is_done() -> bool:
+        return sum(node.waiting("orders") for node in nodes) == 0
+
+    found = run_with_kills(kinds, start, producer, engine, folder / "out", is_done=is_done)
     assert found == Counter(range(producer.sent))
     again = sum(node.deliveries for node in nodes) - producer.sent
     print(f"{len(kinds)} kills, {producer.sent} flow files, {again} sent again: 0 lost, 0 doubled")
     assert again > 0, "something was sent again"
-    assert sum(node.waiting("orders") for node in nodes) == 0, "all is confirmed"
+    assert is_done(), "all is confirmed"
 
 
 def test_each_flow_file_counts_once_whatever_is_killed(
