@@ -48,6 +48,7 @@ class Keep:
 
     own = OperatorListState("own", Number)
     all = UnionListState("all", int)
+    restored = 0
 
     def initialize_state(self, ctx: InitializationContext) -> None:
         self.restored = len(self.all) if ctx.is_restored else -1
