@@ -120,6 +120,8 @@ class LocalChannel:
 
     def receive(self) -> Element | None:
         if not self._elements:
+            if self._clock is not None and self._bound.is_at_work:
+                self._bound.on_empty(self._clock.monotonic_ms())
             return None
         element, size = self._elements.popleft()
         self._queued_bytes -= size

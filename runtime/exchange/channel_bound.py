@@ -17,9 +17,11 @@ _WINDOW_MS = 50.0
 class ChannelBound:
     """One channel's; called by the receiver's thread with times in ms.
 
-    Only time in which the channel had something to take, or was full, is counted: an idle channel says
-    nothing about its receiver. What waits for a receiver that shares its thread with others waits for those
-    too, so it is elapsed time that counts, not the receiver's own.
+    Only time in which the receiver was at work is counted: from one element to the next, if the channel had
+    something to take or was full, or to the moment when it asks for the next and there is none. An idle
+    channel says nothing about its receiver, but a sender that sends half a bound at a time has to hear that
+    it is soon through, or it would go on so for ever. What waits for a receiver that shares its thread with
+    others waits for those too, so it is elapsed time that counts, not the receiver's own.
     """
 
     def __init__(self, most: int, goal_ms: float | None) -> None:
@@ -45,12 +47,27 @@ class ChannelBound:
         if self._goal_ms is None:
             return
         if self._is_counting:
-            self._counted_ms += now_ms - self._began_ms
-            self._counted_bytes += self._last_bytes
-            if self._counted_ms >= _WINDOW_MS:
-                self._learn(self._goal_ms)
+            self._count(now_ms, self._goal_ms)
         self._began_ms, self._last_bytes = now_ms, size
         self._is_counting = left > 0 or left + size >= self.bytes
+
+    @property
+    def is_at_work(self) -> bool:
+        """Something was taken, and the receiver has not asked for more since: `on_empty` is of use."""
+        return self._last_bytes > 0
+
+    def on_empty(self, now_ms: float) -> None:
+        """The receiver asked for an element, and there was none: it is through with the last one."""
+        if self._goal_ms is None or not self._last_bytes:
+            return
+        self._count(now_ms, self._goal_ms)
+        self._last_bytes, self._is_counting = 0, False
+
+    def _count(self, now_ms: float, goal_ms: float) -> None:
+        self._counted_ms += now_ms - self._began_ms
+        self._counted_bytes += self._last_bytes
+        if self._counted_ms >= _WINDOW_MS:
+            self._learn(goal_ms)
 
     def _learn(self, goal_ms: float) -> None:
         """Upwards at once, since a bound that is too low costs rate; downwards by halves."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.exchange.channel import LocalChannel
 from onceflow.runtime.exchange.channel_bound import BYTES_MIN, FIRST_BYTES, ChannelBound
-from onceflow.runtime.records import Watermark
+from onceflow.runtime.records import Records, Watermark
 
 MOST = 1 << 20
 
@@ -55,6 +56,20 @@ def test_a_channel_that_each_element_fills_says_how_fast_it_is() -> None:
     assert taken(bound, ms_each=10, size=FIRST_BYTES, left=0) == MOST, (
         "nothing was left, but more had no room"
     )
+
+
+def test_a_sender_of_half_a_bound_hears_that_its_receiver_is_fast() -> None:
+    """So are batches made while a channel counts as slow: it is never full, and never has anything left."""
+    clock = ManualClock()
+    channel = LocalChannel(MOST, clock, goal_ms=1_000)
+    batch = Records(pa.record_batch({"n": pa.array(range(FIRST_BYTES // 16), pa.int64())}))
+    for _ in range(100):
+        channel.send(batch)
+        assert channel.receive() is batch
+        clock.advance(1)
+        assert channel.receive() is None
+        clock.advance(1_000)  # and nothing comes for a while
+    assert not channel.is_slow
 
 
 def test_without_a_goal_the_bound_is_the_most() -> None:
