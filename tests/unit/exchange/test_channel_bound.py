@@ -59,7 +59,7 @@ def test_a_channel_that_each_element_fills_says_how_fast_it_is() -> None:
 
 
 def test_a_sender_of_half_a_bound_hears_that_its_receiver_is_fast() -> None:
-    """Batches are made like this while a channel counts as slow: it is never full, and nothing is ever left."""
+    """A sender makes such batches while a channel counts as slow: it is never full, and nothing is left."""
     clock = ManualClock()
     channel = LocalChannel(MOST, clock, goal_ms=1_000)
     batch = Records(pa.record_batch({"n": pa.array(range(FIRST_BYTES // 16), pa.int64())}))
