@@ -84,7 +84,7 @@ RECIPES = {
         ["/data", "/sidecar"],
     ),
 }
-"""By the names that ONCEFLOW_IMAGE_<NAME> has, in capitals."""
+"""The key is the name that ONCEFLOW_IMAGE_<NAME> has in capitals."""
 
 
 class Container:
