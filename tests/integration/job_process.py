@@ -133,7 +133,7 @@ def _slots_of(event: Event) -> list[int]:
 
 
 def _processes(*pids: int) -> list[psutil.Process]:
-    """Those that are there and are not the tests' own: a slot of a job on threads has the driver's number."""
+    """The processes with these numbers, without the tests' own: a slot of a job on threads has the driver's."""
     found = []
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
