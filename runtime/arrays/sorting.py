@@ -16,7 +16,7 @@ def stable_order(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     lowest = int(numbers.min())
     if int(numbers.max()) - lowest >= 1 << (63 - bits):
         return np.argsort(numbers, kind="stable")
-    words = numbers - lowest
+    words = np.subtract(numbers, lowest, dtype=np.int64)
     words <<= bits
     words |= np.arange(len(numbers))
     words.sort()
