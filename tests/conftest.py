@@ -20,7 +20,7 @@ from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
 from onceflow.runtime.environment.java import JavaError, find_java
 from onceflow.runtime.hosts.spark.class_archive import as_setting, local_java_options
-from tests import server_container
+from tests import server_container, workers
 from tests.shared_broker import SharedBroker, shared_broker
 
 # What takes long on a machine that does other things too is no finding.
@@ -169,6 +169,7 @@ BROKERS = pytest.StashKey[Counter[str]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[BROKERS] = Counter()
+    config.pluginmanager.register(workers)
 
 
 @pytest.hookimpl(optionalhook=True)
