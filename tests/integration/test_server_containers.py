@@ -101,7 +101,7 @@ def image(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 def containers(image: str) -> set[str]:
-    """Those of the image that are there, by their ids, also if they don't run."""
+    """The ids of an image's containers, of those that do not run, too."""
     command = ["docker", "ps", "-aq", "--filter", f"ancestor={image}"]
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
