@@ -1,6 +1,8 @@
-"""Jobs that read files, or streams over HTTP, while there come more, are killed again and again: each number is
-there once, on whatever parallelism the job goes on. On threads a slot dies with its driver; slots on Spark are
-killed in test_files.py and test_http_stream.py."""
+"""Jobs that read files, or streams over HTTP, while there come more, are killed again and again: each number
+is there once, on whatever parallelism the job goes on.
+
+On threads a slot dies with its driver; slots on Spark are killed in test_files.py and test_http_stream.py.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.timeout(900)
 PROGRAM = Path(__file__).parent / "jobs" / "copied_numbers.py"
 AT_ONCE = 20
 ROUNDS = pytest.mark.parametrize("rounds", [1, pytest.param(7, marks=pytest.mark.soak)])
-"""Of three kills each."""
+"""How many times a test kills three times."""
 
 
 class Streams:
