@@ -14,7 +14,14 @@ import pyarrow as pa
 from isal import isal_zlib  # zlib's numbers, at four times its speed
 from msgspec import structs
 
-from onceflow.runtime.checkpoint.copies import COPY_BYTES_MAX, copy_path, create_copied_file
+from onceflow.runtime.checkpoint.checked_files import (
+    AT_ONCE,
+    CheckedFiles,
+    Open,
+    Wanted,
+    shown_checksum,
+)
+from onceflow.runtime.checkpoint.copies import COPY_BYTES_MAX, create_copied_file
 from onceflow.runtime.checkpoint.fingerprints import is_lasting
 from onceflow.runtime.checkpoint.increments import Chains, merged
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile, meta_as_json
@@ -37,8 +44,6 @@ COMPRESS_FROM_BYTES = 1 << 16
 PIECE_ROWS = 1 << 15
 """What a piece of a table takes while it is made and encoded is used again for the next one: to get memory
 that was never used, tens of megabytes of it, costs more than all that is done there."""
-CHECK_BYTES = 1 << 18
-"""How much of a file is in memory while it is checked, in bytes."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
@@ -46,12 +51,17 @@ class StateFiles:
     """Writes the state of an attempt's operators and reads what an earlier one wrote. Thread-safe."""
 
     def __init__(
-        self, store: CheckpointStore, attempt: int, on_healed: Callable[[str], None] = lambda problem: None
+        self,
+        store: CheckpointStore,
+        attempt: int,
+        on_healed: Callable[[str], None] = lambda problem: None,
+        at_once: int = AT_ONCE,
     ) -> None:
-        """`on_healed(problem)`: a damaged file was read from its copy; on the reader's thread."""
+        """`on_healed(problem)`: a damaged file was read from its copy; on the reader's thread. `at_once`: see
+        CheckedFiles."""
         self._store = store
         self._attempt = attempt
-        self._on_healed = on_healed
+        self._checked = CheckedFiles(store, on_healed, at_once)
         self._chains = Chains()
 
     def write(self, checkpoint_id: int, uid: str, subtask: int, state: FrozenState) -> StateHandle:
@@ -81,84 +91,78 @@ class StateFiles:
         return create_copied_file(self._store, path)
 
     def read(self, handle: StateHandle, key_groups: range) -> RestoredState:
-        """What the handle's state holds for these key groups.
+        """What the handle's state holds for these key groups; see `read_all`."""
+        (state,) = self.read_all([(handle, key_groups)])
+        return state
 
-        Its files are read through and checked now, and once more, piece by piece, by whoever takes the rows:
-        a file is never in memory as a whole. Raises CorruptCheckpointError with the path if a file is gone,
+    def read_all(self, wanted: Sequence[tuple[StateHandle, range]]) -> list[RestoredState]:
+        """What each handle's state holds for its key groups, in order.
+
+        The files are read through and checked now, many at once (`checked_files.py`), and once more, piece by
+        piece, by whoever takes the rows: a file is never in memory as a whole. Of a table that has no row of
+        these key groups nothing is read. Raises CorruptCheckpointError with the path if a file is gone,
         short, or altered, and has no copy that is whole.
         """
-        start = max(handle.key_groups_start, key_groups.start)
-        end = max(start, min(handle.key_groups_end, key_groups.stop))
-        mine = range(start, end)
-        tables = {name: self._table(handle, files, mine) for name, files in handle.files.items()}
-        return RestoredState(mine, tables, handle.meta)
+        found = [(handle, _common(handle.key_groups, key_groups)) for handle, key_groups in wanted]
+        needed = [
+            Wanted(table, self._where(handle, table))
+            for handle, mine in found
+            for table in handle.tables
+            if _has_rows(handle, table, mine, self._where(handle, table))
+        ]
+        opens = dict(zip((id(each.table) for each in needed), self._checked.opened(needed), strict=True))
+        states = []
+        for handle, mine in found:
+            tables = {
+                name: _table([self._file(handle, file, mine, opens.get(id(file))) for file in files], files)
+                for name, files in handle.files.items()
+            }
+            states.append(RestoredState(mine, tables, handle.meta))
+        return states
 
-    def _table(self, handle: StateHandle, files: Sequence[TableFile], key_groups: range) -> Batches:
-        """The rows of one table, whatever files they are in."""
-        if len(files) == 1:
-            return self._file(handle, files[0], key_groups)
-        read = {file: self._file(handle, file, key_groups) for file in files}
-        return lambda: merged(files, lambda file: read[file]())
+    def _where(self, handle: StateHandle, table: TableFile) -> str:
+        return f"{self._store.describe(table.path)} (state {table.name!r} of operator {handle.uid!r})"
 
-    def _file(self, handle: StateHandle, table: TableFile, key_groups: range) -> Batches:
-        where = f"{self._store.describe(table.path)} (state {table.name!r} of operator {handle.uid!r})"
-        counts = table.rows_per_key_group
-        if len(counts) != len(handle.key_groups):
-            raise CorruptCheckpointError(
-                f"{where} has {len(handle.key_groups)} key groups, its manifest counts rows of {len(counts)}"
-            )
-        path = self._whole_path(table, where)
+    def _file(self, handle: StateHandle, table: TableFile, mine: range, opens: Open | None) -> Batches:
+        if opens is None:
+            return lambda: iter(())
+        where = self._where(handle, table)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            pieces = _batches(self._store, table, path, where)
-            return pieces if key_groups == handle.key_groups else of_key_groups(pieces, key_groups)
+            pieces = _batches(opens, table, where)
+            return pieces if mine == handle.key_groups else of_key_groups(pieces, mine)
 
         return batches
 
-    def _whole_path(self, table: TableFile, where: str) -> str:
-        """The path of the file, or of its copy if only that is whole."""
-        try:
-            _check(self._store, table, table.path, where)
-            return table.path
-        except (CorruptCheckpointError, OSError) as error:
-            is_known = isinstance(error, CorruptCheckpointError)
-            problem = str(error) if is_known else f"{where} can't be read: {error}"
-            try:
-                _check(self._store, table, copy_path(table.path), where)
-            except (CorruptCheckpointError, OSError):
-                raise error from None
-        self._on_healed(f"{problem}; read from its copy")
-        return copy_path(table.path)
+
+def _common(these: range, those: range) -> range:
+    start = max(these.start, those.start)
+    return range(start, max(start, min(these.stop, those.stop)))
 
 
-def _check(store: CheckpointStore, table: TableFile, path: str, where: str) -> None:
-    """Read the table's bytes through. Raises CorruptCheckpointError if they are not all there, or are not
-    what was written; OSError."""
-    size, crc = 0, 0
-    try:
-        with store.open(path) as file:
-            file.seek(table.offset)
-            while content := file.read(min(CHECK_BYTES, table.size - size)):
-                size, crc = size + len(content), isal_zlib.crc32(content, crc)
-    except FileNotFoundError:
-        raise CorruptCheckpointError(f"{where} is gone") from None
-    if size != table.size:
+def _has_rows(handle: StateHandle, table: TableFile, mine: range, where: str) -> bool:
+    """Whether a table has rows of some of its handle's key groups. Of all of them it has: what is read as a
+    whole is checked as a whole."""
+    groups, counts = handle.key_groups, table.rows_per_key_group
+    if len(counts) != len(groups):
         raise CorruptCheckpointError(
-            f"{where} ends after {table.offset + size} bytes, not {table.offset + table.size}"
+            f"{where} has {len(groups)} key groups, its manifest counts rows of {len(counts)}"
         )
-    if _shown(crc) != table.checksum:
-        raise CorruptCheckpointError(f"{where} was altered: its checksum is not {table.checksum}")
+    return mine == groups or any(counts[mine.start - groups.start : mine.stop - groups.start])
 
 
-def _batches(store: CheckpointStore, table: TableFile, path: str, where: str) -> Iterator[pa.RecordBatch]:
+def _table(read: Sequence[Batches], files: Sequence[TableFile]) -> Batches:
+    """The rows of one table, whatever files they are in."""
+    if len(files) == 1:
+        return read[0]
+    by_file = dict(zip(files, read, strict=True))
+    return lambda: merged(files, lambda file: by_file[file]())
+
+
+def _batches(opens: Open, table: TableFile, where: str) -> Iterator[pa.RecordBatch]:
     """The rows of a table that was checked, as they were written in pieces."""
     rows, expected = 0, sum(table.rows_per_key_group)
-    try:
-        file = store.open(path)
-    except FileNotFoundError:
-        raise CorruptCheckpointError(f"{where} is gone") from None
-    with file:
-        file.seek(table.offset)
+    with opens() as file:
         for batch in pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(use_threads=False)):
             rows += batch.num_rows
             if batch.num_rows:
@@ -196,7 +200,7 @@ def _write_table(file: BinaryIO, path: str, name: str, rows: FrozenRows, key_gro
     for content in _stream(name, rows, key_groups, counts):
         file.write(content)
         size, crc = size + len(content), isal_zlib.crc32(content, crc)
-    return TableFile(name, path, offset, size, _shown(crc), tuple(counts.tolist()))
+    return TableFile(name, path, offset, size, shown_checksum(crc), tuple(counts.tolist()))
 
 
 def _stream(name: str, rows: FrozenRows, key_groups: range, counts: Int64s) -> Iterator[pa.Buffer | bytes]:
@@ -226,11 +230,6 @@ def _count(batch: pa.RecordBatch, name: str, key_groups: range, counts: Int64s) 
         is_mine = key_groups.start <= span.start < span.stop <= key_groups.stop
         assert is_mine, f"{name!r}: {span} in {key_groups}"
         counts += np.bincount(groups - np.uint16(key_groups.start), minlength=len(counts))
-
-
-def _shown(crc: int) -> str:
-    """A checksum finds what a disk or a person did to a file; it is no protection against an attacker."""
-    return f"crc32:{crc:08x}"
 
 
 def check_writable(store: CheckpointStore, attempt: int, slot: int) -> None:

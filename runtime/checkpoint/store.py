@@ -78,6 +78,11 @@ class DistantStore(CheckpointStore, Protocol):
         """Read these files, many at once; by path, those that are there. Raises OSError."""
         ...
 
+    def read_range(self, path: str, offset: int, size: int) -> bytes:
+        """These bytes of a file, by one request for them; fewer if the file ends before. Raises
+        FileNotFoundError; OSError."""
+        ...
+
     def abandon_uploads(self, is_left: Callable[[str], bool]) -> None:
         """Give back the room that files take whose writer was killed before it closed them, for each path of
         which `is_left` says so. Raises OSError."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from onceflow.runtime.graph.job_graph import ByKey, Edge, JobGraph, Rebalance, SinkNode, ToEdge
+from onceflow.runtime.graph.job_graph import ByKey, Edge, JobGraph, OperatorNode, Rebalance, SinkNode, ToEdge
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.state.description import RECORD, KeyColumn, StateDescription, StatePart, type_text
 from onceflow.runtime.state.in_flight import TABLE, way_uid
@@ -38,6 +38,12 @@ def described_ways(graph: JobGraph) -> Mapping[str, StateDescription]:
     """What the rows on each way are, as a manifest says it."""
     uids = ways(graph)
     return {uids[edge.edge_id]: _description(edge) for edge in graph.edges if edge.edge_id in uids}
+
+
+def restored_uids(graph: JobGraph) -> set[str]:
+    """The uids under which something may be restored: operators, and rows in flight."""
+    nodes = (node for chain in graph.chains for node in chain.nodes.values())
+    return {node.uid for node in nodes if isinstance(node, OperatorNode)} | set(ways(graph).values())
 
 
 def _start(graph: JobGraph, edge: Edge) -> str:

@@ -188,7 +188,7 @@ class _SlotRun:
             staged_files=lambda uid: AttemptStagedFiles(
                 store, assignment.attempt, uid, assignment.slot, self._say_healed
             ),
-            read_state=state_files.read,
+            read_states=state_files.read_all,
             on_snapshot=slot.on_snapshot,
             on_wait=slot.waiting_for,
             wake=self._network.wake,

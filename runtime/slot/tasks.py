@@ -5,7 +5,7 @@ Subtask i of every chain runs in slot i. Everything is made new for each attempt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from onceflow.runtime.functions.metrics import MetricRegistry
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.functions.questions import Calls
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode, SinkNode, SourceNode
+from onceflow.runtime.graph.ways import restored_uids
 from onceflow.runtime.operators.operator import BeginningOperator, Operator, OperatorContext, RestoredState
 from onceflow.runtime.slot.call_watch import current_origin
 from onceflow.runtime.slot.chain_body import ChainBody
@@ -55,8 +56,8 @@ class SlotEnvironment:
     clock: Clock
     staged_files: Callable[[str], StagedFiles]
     """The staged files of the writer with this uid."""
-    read_state: Callable[[StateHandle, range], RestoredState]
-    """The state behind a handle, cut down to these key groups."""
+    read_states: Callable[[Sequence[tuple[StateHandle, range]]], list[RestoredState]]
+    """The state behind each handle, cut down to these key groups."""
     on_snapshot: Callable[[int, TaskSnapshot], None]
     """Task number, its snapshot: called in the middle of the task's step."""
     on_wait: Callable[[str, str], None]
@@ -96,12 +97,15 @@ class SlotBuilder:
         self._metrics = MetricRegistry(environment.clock)
         self._shared: dict[str, Any] = {}
         """What operators of this slot have in common, by name."""
+        self._restored: dict[str, list[RestoredState]] = {}
+        """What was read and is not taken yet, by uid."""
 
     def build(self) -> SlotTasks:
         """Open everything, restore state and add the splits. Raises what connectors and files raise;
         then what was opened is closed again."""
         tasks: list[Task] = []
         try:
+            self._read_states()
             for number, chain in enumerate(self._graph.chains):
                 tasks.append(self._task(number, chain))
         except BaseException:
@@ -250,11 +254,19 @@ class SlotBuilder:
         if states := self._states_of(uid):
             operator.restore(states)
 
-    def _states_of(self, uid: str) -> list[RestoredState]:
-        handles = [handle for handle in self._assignment.states if handle.uid == uid]
-        readers, is_keyed = self._graph.readers(uid), self._graph.has_keyed_state(uid)
-        found = [
-            self._environment.read_state(handle, self._key_groups if is_keyed else handle.key_groups)
+    def _read_states(self) -> None:
+        """Read all files that the slot needs through: together, since each may be far away."""
+        uids = restored_uids(self._graph)
+        handles = [handle for handle in self._assignment.states if handle.uid in uids]
+        mine = [
+            self._key_groups if self._graph.has_keyed_state(handle.uid) else handle.key_groups
             for handle in handles
         ]
-        return [as_declared(state, readers, uid) for state in found]
+        found = self._environment.read_states(list(zip(handles, mine, strict=True)))
+        for handle, state in zip(handles, found, strict=True):
+            self._restored.setdefault(handle.uid, []).append(state)
+
+    def _states_of(self, uid: str) -> list[RestoredState]:
+        """What is restored; asked for once, so that it is let go of as soon as it was taken."""
+        readers = self._graph.readers(uid)
+        return [as_declared(state, readers, uid) for state in self._restored.pop(uid, ())]

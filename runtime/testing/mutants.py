@@ -127,7 +127,7 @@ _original_build_manifest = PendingCheckpoint.build_manifest
 def _restore_off_by_one(self: SlotBuilder, uid: str, operator: Operator) -> None:
     key_groups = range(self._key_groups.start + 1, self._key_groups.stop)
     handles = [handle for handle in self._assignment.states if handle.uid == uid]
-    states = [self._environment.read_state(handle, key_groups) for handle in handles]
+    states = self._environment.read_states([(handle, key_groups) for handle in handles])
     if states:
         operator.restore(states)
 

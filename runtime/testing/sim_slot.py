@@ -269,7 +269,7 @@ class SimSlot:
 
     def _start(self, assignment: Assignment) -> Slot:
         self.number, store, at, options = assignment.slot, self._store, assignment, self._options
-        files = StateFiles(store, assignment.attempt)
+        files = StateFiles(store, assignment.attempt, at_once=1)
         mine = key_group_range(self._graph.max_parallelism, assignment.parallelism, assignment.slot)
         shares_files = self._options.shares_files
         writer = SharedFiles(files, mine, assignment.states) if shares_files else files
@@ -281,7 +281,7 @@ class SimSlot:
         environment = SlotEnvironment(
             clock=self._clock,
             staged_files=lambda uid: AttemptStagedFiles(store, at.attempt, uid, at.slot),
-            read_state=files.read,
+            read_states=files.read_all,
             on_snapshot=slot.on_snapshot,
             on_wait=slot.waiting_for,
             barriers=options.barriers,

@@ -12,7 +12,7 @@ import pytest
 
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.store import CheckpointStore
+from onceflow.runtime.checkpoint.store import CheckpointStore, DistantStore
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.errors import OptionError, Retryable
 from onceflow.runtime.testing.choices import ReplayedChoices
@@ -66,6 +66,21 @@ class TestOnS3(StoreKit):
         options: dict[str, Any] = self.settings["options"]
         return open_store(f"s3://{self.settings['bucket']}/some/where", options)
 
+    def test_ranges_are_read(self) -> None:
+        read_ranges(self.store())
+
+
+def read_ranges(store: CheckpointStore) -> None:
+    """What a DistantStore says of `read_range`."""
+    assert isinstance(store, DistantStore)
+    with store.create_file("state/ranges") as file:
+        file.write(bytes(range(256)) * 64)
+    content = bytes(range(256)) * 64
+    for offset, size in ((0, 10), (300, 1_000), (16_380, 4), (16_380, 99), (16_384, 5), (20_000, 5)):
+        assert store.read_range("state/ranges", offset, size) == content[offset : offset + size], offset
+    with pytest.raises(FileNotFoundError):
+        store.read_range("state/nothing", 0, 5)
+
 
 @pytest.fixture(scope="module")
 def azure() -> Iterator[AzureServer]:
@@ -82,6 +97,9 @@ class TestOnAzure(StoreKit):
     def store(self) -> CheckpointStore:
         return open_store(str(self.settings["url"]), self.settings["options"])
 
+    def test_ranges_are_read(self) -> None:
+        read_ranges(self.store())
+
 
 @pytest.fixture(scope="module")
 def hdfs() -> Iterator[HdfsServer]:
@@ -96,6 +114,9 @@ class TestOnHdfs(StoreKit):
 
     def store(self) -> CheckpointStore:
         return open_store(str(self.settings["url"]))
+
+    def test_ranges_are_read(self) -> None:
+        read_ranges(self.store())
 
 
 RACER = """

@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from onceflow.runtime.checkpoint import log_view, state_files
+from onceflow.runtime.checkpoint import checked_files, log_view
 from onceflow.runtime.checkpoint.log import LogEntry, decode_entry, encode_entry
-from onceflow.runtime.checkpoint.manifest import TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError, UsageError
 from onceflow.runtime.testing import world
 from onceflow.runtime.testing.choices import Choices
@@ -59,11 +57,6 @@ def _alter_an_offset(store: MemoryStore, choices: Choices, can_delete: bool) -> 
 _OFFSET = re.compile(rb'("next_offset":\d*)(\d)')
 
 
-def _only_there(store: CheckpointStore, table: TableFile, path: str, where: str) -> None:
-    with store.open(path):
-        pass
-
-
 def _no_copy(*_: Any) -> None:
     return None
 
@@ -83,7 +76,7 @@ MUTANTS = (
         LONG_SEED,
         Mutant(
             "a state file's checksum is not looked at",
-            [(state_files, "_check", _only_there)],
+            [(checked_files, "check_content", lambda *_: None)],
             {Breach.STATE, Breach.STUCK},
         ),
     ),
@@ -91,7 +84,7 @@ MUTANTS = (
         14,
         Mutant(
             "state files have no copies",
-            [(state_files, "copy_path", lambda path: f"nowhere/{path}")],
+            [(checked_files, "copy_path", lambda path: f"nowhere/{path}")],
             {Breach.STUCK},
         ),
     ),

@@ -80,6 +80,16 @@ def test_a_condition_that_is_not_met_is_told_by_the_code_of_s3_too() -> None:
         store_on(Answering(error)).create("x", b"")
 
 
+def test_a_range_is_what_was_asked_for_and_no_more() -> None:
+    store = store_on(Answering())
+    store.create("x", b"0123456789")
+    parts = [(0, 4), (3, 4), (8, 2), (8, 5), (10, 3), (12, 1), (4, 0)]
+    read = [store.read_range("x", offset, size) for offset, size in parts]
+    assert read == [b"0123", b"3456", b"89", b"89", b"", b"", b""]
+    with pytest.raises(FileNotFoundError):
+        store.read_range("y", 0, 1)
+
+
 def test_a_store_that_is_away_is_asked_again_and_it_is_said() -> None:
     said: list[str] = []
     fs = Answering()

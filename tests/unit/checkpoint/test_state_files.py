@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from onceflow.runtime.checkpoint.copies import COPY_BYTES_MAX, create_copied_file
+from onceflow.runtime.checkpoint.copies import COPY_BYTES_MAX, create_copied_file, delete_with_copies
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
@@ -22,6 +22,7 @@ from onceflow.runtime.checkpoint.state_files import PIECE_ROWS, StateFiles, chec
 from onceflow.runtime.errors import CorruptCheckpointError, Unavailable
 from onceflow.runtime.state.operator_state import FrozenState, RestoredState
 from onceflow.runtime.testing.harness import TableRows
+from tests.unit.checkpoint.test_checked_files import Distant
 
 STATE_OF_VERSION_1 = (
     "ffffffffa80000001000000000000a000c000600050008000a000000000104000c0000000800080000000400080000000400"
@@ -77,6 +78,36 @@ def test_a_restore_at_another_parallelism_gets_its_key_groups_only(cut: range, k
     part = files.read(handle, cut)
     assert keys_of(part) == kept
     assert list(part.key_groups) == [g for g in range(4, 12) if g in cut]
+
+
+def test_at_another_parallelism_tables_without_rows_of_its_key_groups_are_not_read() -> None:
+    """Nor are they checked: what is damaged there stops nobody who has none of it."""
+    store = Distant()
+    files = StateFiles(store, 1)
+    whole = files.write(3, "op", 0, state([9, 4, 11, 4]))  # one timer, of group 4
+    other = files.write(3, "other", 0, state([5, 5]))
+    sizes = {(each.path, each.name): each.size for each in (*whole.tables, *other.tables)}
+    states = files.read_all([(whole, range(8, 12)), (other, range(8, 12))])
+    assert keys_of(states[0]) == ["k0", "k2"]
+    assert [list(each.batches("timers")) for each in states] == [[], []]
+    assert keys_of(states[1]) == []
+    assert len(store.asked) == sizes[whole.tables[0].path, "keys"]
+    delete_with_copies(store, [other.tables[0].path])
+    files.read(other, range(8, 12))
+    with pytest.raises(CorruptCheckpointError, match=r"'keys' of operator 'other'.* is gone"):
+        files.read(other, range(5, 12))
+
+
+def test_states_that_are_read_together_are_fetched_once_and_at_the_same_time() -> None:
+    store = Distant(meet=4)
+    files = StateFiles(store, 1)
+    handles = [files.write(3, uid, 0, state([9, 4])) for uid in ("a", "b")]
+    states = files.read_all([(handle, range(128)) for handle in handles])
+    for each in states * 2:
+        assert keys_of(each) == ["k0", "k1"]
+        assert table_of(each, "timers").num_rows == 1
+    assert set(store.asked.values()) == {1}
+    assert store.opened == 0
 
 
 def test_large_state_is_compressed_and_comes_back() -> None:
