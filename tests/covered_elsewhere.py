@@ -284,7 +284,7 @@ COVERED = (
     Covered(
         "short passages between two rooms, which every job goes through",
         "simulation/test_simulation unit/driver/test_options",
-        "driver.graph_program control.commands cli.job_options",
+        "driver.graph_program control.commands cli.job_options launch_options",
     ),
     Covered("the list of connectors by name", "unit/api/test_named_connectors", "cli.connectors"),
     Covered(
@@ -310,6 +310,7 @@ COVERED = (
         "unit/cli/test_plan unit/cli/test_report unit/api/test_notebook_display",
         "runtime.graph.plan runtime.report live_text reporter_here",
     ),
+    Covered("questions to a job that runs", "integration/test_live_queries", "live_query"),
     Covered(
         "commands, as processes",
         "integration/test_operating integration/test_verify_command integration/test_broker_command",

@@ -14,6 +14,7 @@ import msgspec
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
 from onceflow.runtime.contracts import Committable, SplitProgress
 from onceflow.runtime.functions.metrics import Reading
+from onceflow.runtime.state.description import StateDescription
 
 
 class Message(msgspec.Struct, tag=True, gc=False):
@@ -138,6 +139,16 @@ class LowestWatermarks(Message):
     """Whether splits of it wait, so that it wants to hear of every change."""
 
 
+class RowsOfKeys(Message):
+    """What AskRows asked for: a table as an Arrow IPC stream, or why there is none."""
+
+    attempt: int
+    slot: int
+    question: int
+    rows: bytes = b""
+    problem: str = ""
+
+
 # --- an operator of the job to the driver -------------------------------------------------------
 
 
@@ -162,6 +173,17 @@ class AskCancel(Message):
     """The end at once, without a checkpoint."""
 
 
+class AskState(Message):
+    """What is known of these keys now, before any checkpoint has it? Answered with StateNow."""
+
+    operator: str
+    state: str
+    keys: Sequence[Any]
+    """Texts, numbers and the like, or an object with a value for each column."""
+    are_texts: bool = False
+    """They are as a command takes them (`chosen_keys.key_of_text`)."""
+
+
 ToDriver = (
     Hello
     | Running
@@ -176,6 +198,8 @@ ToDriver = (
     | Noticed
     | Progress
     | LowestWatermarks
+    | RowsOfKeys
+    | AskState
     | AskStatus
     | AskStop
     | AskRescale
@@ -246,6 +270,19 @@ class GroupWatermarks(Message):
     by_group: Mapping[str, int | None]
 
 
+class AskRows(Message):
+    """What does an operator remember of these keys now, all of which are this slot's? Answered with
+    RowsOfKeys, between two batches."""
+
+    question: int
+    uid: str
+    state: str
+    described: StateDescription
+    """What the operator keeps."""
+    keys: bytes
+    """The key columns as an Arrow IPC stream."""
+
+
 class Alive(Message):
     """Every heartbeat: the driver is there and this attempt is the current one."""
 
@@ -257,7 +294,17 @@ class Shutdown(Message):
 
 
 ToSlot = (
-    Assignment | Trigger | Resume | Drain | Commit | Abort | AddSplits | GroupWatermarks | Alive | Shutdown
+    Assignment
+    | Trigger
+    | Resume
+    | Drain
+    | Commit
+    | Abort
+    | AddSplits
+    | GroupWatermarks
+    | AskRows
+    | Alive
+    | Shutdown
 )
 
 # --- the driver to an operator of the job -------------------------------------------------------
@@ -267,6 +314,22 @@ class Status(Message):
     """The job as it is now."""
 
     status: Mapping[str, Any]
+
+
+class StateNow(Message):
+    """The rows of the keys of a question, as they are in slots that run: no checkpoint has them yet."""
+
+    attempt: int = 0
+    checkpoint_id: int = 0
+    """The last one that was completed, to which a restart would go back; 0: there is none."""
+    rows: Sequence[bytes] = ()
+    """A table of each slot that was asked, as an Arrow IPC stream."""
+    keys: bytes = b""
+    """The keys in their order, as an Arrow IPC stream of the key's columns."""
+    problem: str = ""
+    """Why there is no answer."""
+    kind: str = ""
+    """Of the problem: "wrong", "unknown" (table), or "away": it may be answered later."""
 
 
 class Ended(Message):
