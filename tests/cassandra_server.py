@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import PurePosixPath
 from typing import Any
 
 from cassandra import DriverException
@@ -18,6 +19,8 @@ from tests.java_server import JavaServer
 
 KEYSPACE = "shop"
 USER = PASSWORD = "cassandra"
+_IN_CONTAINER = PurePosixPath("/onceflow")
+"""Where the settings are in a container."""
 _REACHED = """
 java.base/java.io java.base/java.lang java.base/java.lang.module java.base/java.lang.ref
 java.base/java.lang.reflect java.base/java.math java.base/java.net java.base/java.nio java.base/java.util
@@ -41,19 +44,23 @@ class CassandraServer(JavaServer):
 
     def __init__(self, keeps_tables: bool = True) -> None:
         """`keeps_tables`: those that were made since its start are there after a kill. They cost much."""
-        super().__init__()
+        self.port, between_nodes = _free_ports(2)
+        super().__init__("cassandra", [self.port])
         self._keeps_tables = keeps_tables
         self._cluster: Cluster | None = None
-        self.port, between_nodes = _free_ports(2)
+        is_process = self.container is None
+        home = str(self.folder) if is_process else "/var/lib/cassandra"
+        keystore = self.folder / "keystore.pem" if is_process else _IN_CONTAINER / "keystore.pem"
         settings = {
             "cluster_name": "onceflow",
             "num_tokens": 1,
             "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
             "endpoint_snitch": "SimpleSnitch",
             "listen_address": "127.0.0.1",
-            "rpc_address": "127.0.0.1",
+            "rpc_address": "127.0.0.1" if is_process else "0.0.0.0",
+            "broadcast_rpc_address": "127.0.0.1",
             "storage_port": between_nodes,
-            "native_transport_port": self.port,
+            "native_transport_port": self.port if is_process else 9042,
             "seed_provider": [
                 {
                     "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
@@ -67,21 +74,24 @@ class CassandraServer(JavaServer):
             "client_encryption_options": {
                 "enabled": True,
                 "optional": True,  # for who asks for it, on the same port
-                "keystore": str(self.folder / "keystore.pem"),
+                "keystore": str(keystore),
                 "ssl_context_factory": {
                     "class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory"
                 },
             },
-            "hints_directory": str(self.folder / "hints"),
-            "commitlog_directory": str(self.folder / "commitlog"),
-            "cdc_raw_directory": str(self.folder / "cdc"),
-            "saved_caches_directory": str(self.folder / "caches"),
-            "data_file_directories": [str(self.folder / "data")],
+            "hints_directory": f"{home}/hints",
+            "commitlog_directory": f"{home}/commitlog",
+            "cdc_raw_directory": f"{home}/cdc",
+            "saved_caches_directory": f"{home}/caches",
+            "data_file_directories": [f"{home}/data"],
             "concurrent_reads": 4,
             "concurrent_writes": 4,
             "materialized_views_enabled": False,
         }
         write_certificate(self.folder)
+        if self.container is not None:
+            self.container.files[str(keystore)] = (self.folder / "keystore.pem").read_text()
+            self.container.files[str(_IN_CONTAINER / "cassandra.yaml")] = json.dumps(settings)
         (self.folder / "cassandra.yaml").write_text(json.dumps(settings))  # which is YAML, too
         (self.folder / "logback.xml").write_text(_LOGGING)
 

@@ -20,6 +20,7 @@ from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
 from onceflow.runtime.environment.java import JavaError, find_java
 from onceflow.runtime.hosts.spark.class_archive import as_setting, local_java_options
+from tests import server_container, workers
 from tests.shared_broker import SharedBroker, shared_broker
 
 # What takes long on a machine that does other things too is no finding.
@@ -94,9 +95,12 @@ KILL = "kill"
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What shared brokers ran as; how often who was killed in which step, over all tests that tell it."""
+    """What shared brokers and other servers ran as; how often who was killed in which step, over all tests
+    that tell it."""
     for runs_as, times in terminalreporter.config.stash[BROKERS].items():
         terminalreporter.write_line(f"the shared Kafka of {times} processes of tests ran {runs_as}")
+    for ran, times in sorted(server_container.RAN.items()):
+        terminalreporter.write_line(f"{ran} ({times} of them)" if times > 1 else ran)
     kills = Counter(
         tuple(str(value).split(" | "))
         for reports in terminalreporter.stats.values()
@@ -165,17 +169,21 @@ BROKERS = pytest.StashKey[Counter[str]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[BROKERS] = Counter()
+    config.pluginmanager.register(workers)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    node.config.stash[BROKERS].update(getattr(node, "workeroutput", {}).get("brokers", {}))
+    output = getattr(node, "workeroutput", {})
+    node.config.stash[BROKERS].update(output.get("brokers", {}))
+    server_container.RAN.update(output.get("servers", {}))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:  # a worker of xdist
         output["brokers"] = dict(session.config.stash[BROKERS])
+        output["servers"] = dict(server_container.RAN)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, FetchError, JarCache
 from onceflow.runtime.environment.java import JavaError, find_java
+from tests.server_container import Container, container_of
 
 PINS = Path(__file__).parent / "jars"
 DEADLINE_S = 480
@@ -28,17 +28,27 @@ class JavaServer:
     program = ""
     """Its file in tests/jars, without the ending."""
 
-    def __init__(self) -> None:
-        """Skips the test if there is no Java, or the jars can't be had."""
+    def __init__(self, name: str = "", ports: Sequence[int] = ()) -> None:
+        """Skips the test if there is no Java, or the jars can't be had, and no container. `name`: of the one
+        that may run instead; without it there is none."""
+        self.container: Container | None = None
+        if name:
+            self.container = container_of(name, self.program, ports, self._get_jars)
+        elif why := self._get_jars():
+            pytest.skip(why)
+        self.folder = Path(tempfile.mkdtemp(prefix=f"onceflow-{self.program}-"))
+        self._process: subprocess.Popen[bytes] | Container | None = None
+
+    def _get_jars(self) -> str:
+        """Why they can't be had here; empty: they are."""
         pins = json.loads((PINS / f"{self.program}.json").read_text())
         cache = JarCache(maven_mirror=os.environ.get("ONCEFLOW_MAVEN_MIRROR", MAVEN_CENTRAL))
         try:
             self._java = find_java()
             self._jars = cache.jars_of(self.program, pins, self._java)
         except (JavaError, FetchError) as error:
-            pytest.skip(f"{self.program} can't be had here: {error}")
-        self.folder = Path(tempfile.mkdtemp(prefix=f"onceflow-{self.program}-"))
-        self._process: subprocess.Popen[bytes] | None = None
+            return f"{self.program} can't be had here: {error}"
+        return ""
 
     def command(self) -> Sequence[str]:
         """Options of Java and the main class, with its arguments."""
@@ -53,13 +63,19 @@ class JavaServer:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        if self.container is not None:
+            self.container.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
         """Start it, again where it was killed, and wait until it answers."""
+        self._process = self._run_server() if self.container is None else self.container.start()
+        self._wait()
+
+    def _run_server(self) -> subprocess.Popen[bytes]:
         path = os.pathsep.join(map(str, self._jars))
         with open(self.folder / "server.log", "ab") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [str(self._java.executable), "-cp", path, *self.command()],
                 stdout=log,
                 stderr=log,
@@ -67,7 +83,6 @@ class JavaServer:
                 cwd=self.folder,
                 start_new_session=True,
             )
-        self._wait()
 
     @retry(
         retry=retry_if_exception_type(ConnectionError),
@@ -76,7 +91,8 @@ class JavaServer:
         reraise=True,
     )
     def _wait(self) -> None:
-        log_end = (self.folder / "server.log").read_text()[-3_000:]
+        log = (self.folder / "server.log").read_text() if self.container is None else self.container.log()
+        log_end = log[-3_000:]
         assert self._process is not None, "it is started"
         assert self._process.poll() is None, log_end
         if not self.answers():
@@ -85,5 +101,5 @@ class JavaServer:
     def kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait()

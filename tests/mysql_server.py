@@ -19,12 +19,14 @@ from onceflow.connectors.kafka.embedded.ports import free_port
 from onceflow.connectors.mysql.server_url import connection_arguments
 from onceflow.connectors.mysql.settings import MySqlSettings
 from onceflow.connectors.sql_tables.table import TableName
+from tests.server_container import Container, container_of, image_of, version_of
 
 DEADLINE_S = 240
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
 _SERVER, _INSTALL = (shutil.which(name, path=_PATH) for name in ("mariadbd", "mariadb-install-db"))
-WHY_NOT = "" if _SERVER and _INSTALL else "there is no MariaDB here: apt-get install mariadb-server"
-"""Why there is none; empty: there is one."""
+_NO_PROCESS = "" if _SERVER and _INSTALL else "there is no MariaDB here: apt-get install mariadb-server"
+WHY_NOT = "" if image_of("mariadb") else _NO_PROCESS
+"""Why there is none; empty: there is one, or the image of a container is named."""
 _SETTINGS = {
     "innodb-flush-log-at-trx-commit": "2",  # what it has answered is the operating system's
     "innodb-buffer-pool-size": "64M",
@@ -32,14 +34,16 @@ _SETTINGS = {
     "sql-mode": "",  # as careless as servers are: the sink has its own
     "skip-name-resolve": "1",
 }
+_OPTIONS = [f"--{name}={value}" for name, value in _SETTINGS.items()]
 _INIT = """
 CREATE DATABASE IF NOT EXISTS shop CHARACTER SET utf8mb4;
-CREATE USER IF NOT EXISTS onceflow@'127.0.0.1';
-GRANT ALL ON shop.* TO onceflow@'127.0.0.1';
-CREATE USER IF NOT EXISTS admin@'127.0.0.1';
-GRANT ALL ON *.* TO admin@'127.0.0.1';
+CREATE USER IF NOT EXISTS onceflow@'{clients}';
+GRANT ALL ON shop.* TO onceflow@'{clients}';
+CREATE USER IF NOT EXISTS admin@'{clients}';
+GRANT ALL ON *.* TO admin@'{clients}';
 """
 """Run at each start."""
+_INIT_FILE = "/onceflow/init.sql"
 
 
 class MySqlServer:
@@ -47,16 +51,21 @@ class MySqlServer:
     then the user nobody does. What it has answered survives its kill."""
 
     def __init__(self) -> None:
-        assert not WHY_NOT, WHY_NOT
+        self.port = free_port()
+        said = version_of(_SERVER) if _SERVER else ""
+        self._container = container_of("mariadb", said, [self.port], lambda: _NO_PROCESS)
         self._folder = Path(tempfile.mkdtemp(prefix="onceflow-mysql-"))
         self._user: dict[str, Any] = {}
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             self._user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             os.chown(self._folder, nobody.pw_uid, nobody.pw_gid)
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = free_port()
-        (self._folder / "init.sql").write_text(_INIT)
+        self._process: subprocess.Popen[bytes] | Container | None = None
+        if self._container is not None:
+            self._container.files[_INIT_FILE] = _INIT.format(clients="%")
+            self._container.command += [*_OPTIONS, f"--init-file={_INIT_FILE}"]
+            return
+        (self._folder / "init.sql").write_text(_INIT.format(clients="127.0.0.1"))
         assert _INSTALL is not None
         # fmt: off
         subprocess.run(
@@ -84,27 +93,31 @@ class MySqlServer:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        if self._container is not None:
+            self._container.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
         """Start it, again where it was killed, and wait until it answers."""
+        self._process = self._run_server() if self._container is None else self._container.start()
+        self.connect().close()
+
+    def _run_server(self) -> subprocess.Popen[bytes]:
         assert _SERVER is not None
         places = [
             f"--datadir={self._data}",
             f"--socket={self._folder}/socket",
             f"--pid-file={self._folder}/pid",
         ]
-        settings = [f"--{name}={value}" for name, value in _SETTINGS.items()]
         address = ["--bind-address=127.0.0.1", f"--port={self.port}", f"--init-file={self._folder}/init.sql"]
         with open(self._folder / "server.log", "ab") as log:
-            self._process = subprocess.Popen(
-                [_SERVER, "--no-defaults", *places, *address, *settings],
+            return subprocess.Popen(
+                [_SERVER, "--no-defaults", *places, *address, *_OPTIONS],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
                 **self._user,
             )
-        self.connect().close()
 
     @retry(
         retry=retry_if_exception_type(pymysql.OperationalError),

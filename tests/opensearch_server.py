@@ -23,8 +23,9 @@ class OpenSearchServer(JavaServer):
     program = "opensearch-2.19.1"
 
     def __init__(self) -> None:
-        super().__init__()
         self.port = next(port for port in random.sample(_PORTS, len(_PORTS)) if _is_free(port))
+        self._pool = urllib3.PoolManager(retries=False)
+        super().__init__("opensearch", [self.port])
         settings = self.folder / "node_1" / "config"
         settings.mkdir(parents=True)
         with socket.socket() as free:
@@ -34,7 +35,6 @@ class OpenSearchServer(JavaServer):
             f"transport.port: {between_nodes}\ndiscovery.type: single-node\nnetwork.host: 127.0.0.1\n"
             "cluster.routing.allocation.disk.threshold_enabled: false\n"
         )
-        self._pool = urllib3.PoolManager(retries=False)
 
     @property
     def url(self) -> str:

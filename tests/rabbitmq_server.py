@@ -20,12 +20,15 @@ from pika.exceptions import AMQPError
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from onceflow.connectors.kafka.embedded.ports import free_port
+from tests.server_container import Container, container_of, image_of
 
 DEADLINE_S = 240
 SETTLED_S = 0.4
 _HOMES = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*"))
-WHY_NOT = "" if _HOMES else "there is no RabbitMQ here: apt-get install rabbitmq-server"
-"""Why there is none; empty: there is one."""
+_NO_PROCESS = "" if _HOMES else "there is no RabbitMQ here: apt-get install rabbitmq-server"
+WHY_NOT = "" if image_of("rabbitmq") else _NO_PROCESS
+"""Why there is none; empty: there is one, or the image of a container is named."""
+_PLUGINS = "[rabbitmq_stream, rabbitmq_prometheus].\n"
 
 
 class RabbitServer:
@@ -34,12 +37,25 @@ class RabbitServer:
 
     def __init__(self, settings: str = "") -> None:
         """`settings`: lines of rabbitmq.conf."""
-        assert not WHY_NOT, WHY_NOT
-        self._folder = Path(tempfile.mkdtemp(prefix="onceflow-rabbitmq-"))
-        self._user: dict[str, Any] = {}
         self.port, self.stream_port, self._epmd_port, self._dist_port, self._metrics_port = (
             free_port() for _ in range(5)
         )
+        ports = [self.port, self.stream_port, self._metrics_port]
+        said = _HOMES[-1].name if _HOMES else ""
+        self._container = container_of("rabbitmq", said, ports, lambda: _NO_PROCESS)
+        self._process: subprocess.Popen[bytes] | Container | None = None
+        settings = (
+            f"stream.advertised_host = 127.0.0.1\nstream.advertised_port = {self.stream_port}\n"
+            f"collect_statistics_interval = 100\n{settings}\n"
+        )
+        if self._container is not None:
+            self._container.files["/etc/rabbitmq/conf.d/90-onceflow.conf"] = (
+                f"loopback_users = none\n{settings}"
+            )
+            self._container.files["/etc/rabbitmq/enabled_plugins"] = _PLUGINS
+            return
+        self._folder = Path(tempfile.mkdtemp(prefix="onceflow-rabbitmq-"))
+        self._user: dict[str, Any] = {}
         home = self._folder / "home"
         home.mkdir()
         (home / ".erlang.cookie").write_text("ONCEFLOWTESTS")
@@ -47,11 +63,10 @@ class RabbitServer:
         (self._folder / "rabbitmq.conf").write_text(
             f"listeners.tcp.local = 127.0.0.1:{self.port}\n"
             f"stream.listeners.tcp.1 = 127.0.0.1:{self.stream_port}\n"
-            f"stream.advertised_host = 127.0.0.1\nstream.advertised_port = {self.stream_port}\n"
             f"prometheus.tcp.ip = 127.0.0.1\nprometheus.tcp.port = {self._metrics_port}\n"
-            f"collect_statistics_interval = 100\n{settings}\n"
+            f"{settings}"
         )
-        (self._folder / "enabled_plugins").write_text("[rabbitmq_stream, rabbitmq_prometheus].\n")
+        (self._folder / "enabled_plugins").write_text(_PLUGINS)
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             self._user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
@@ -73,7 +88,6 @@ class RabbitServer:
             "RABBITMQ_LOG_BASE": str(self._folder / "log"),
             "RABBITMQ_PID_FILE": str(self._folder / "pid"),
         }
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -90,13 +104,20 @@ class RabbitServer:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        if self._container is not None:
+            self._container.close()
+            return
         subprocess.run(["epmd", "-kill"], env=self._environment, check=False, capture_output=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
         """Start it, again where it was killed, and wait until it answers."""
+        self._process = self._run_server() if self._container is None else self._container.start()
+        self.connect().close()
+
+    def _run_server(self) -> subprocess.Popen[bytes]:
         with open(self._folder / "server.log", "ab") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [_HOMES[-1] / "sbin" / "rabbitmq-server"],
                 stdout=log,
                 stderr=log,
@@ -105,7 +126,6 @@ class RabbitServer:
                 start_new_session=True,
                 **self._user,
             )
-        self.connect().close()
 
     @retry(
         retry=retry_if_exception_type((AMQPError, OSError)),
@@ -120,7 +140,9 @@ class RabbitServer:
     def kill(self) -> None:
         """SIGKILL, to the server and all its processes."""
         process, self._process = self._process, None
-        if process is not None:
+        if isinstance(process, Container):
+            process.kill()
+        elif process is not None:
             with suppress(psutil.Error):
                 children = psutil.Process(process.pid).children(recursive=True)
                 for each in children:
@@ -135,6 +157,9 @@ class RabbitServer:
         """End it in order, and start it: it knows of a new stream after a kill only if it was ended so since,
         or some seconds have passed."""
         assert self._process is not None
+        if isinstance(self._process, Container):
+            self._process.terminate()
+            return self.start()
         for each in psutil.Process(self._process.pid).children(recursive=True):
             if each.name() == "beam.smp":
                 each.terminate()
@@ -142,6 +167,8 @@ class RabbitServer:
         self.start()
 
     def log(self) -> str:
+        if self._container is not None:
+            return self._container.log()
         return (self._folder / "server.log").read_text(errors="replace")
 
     def messages(self, queue: str) -> int:

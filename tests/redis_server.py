@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -20,6 +18,7 @@ from redis.retry import Retry
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from onceflow.connectors.kafka.embedded.ports import free_port, is_free
+from tests.server_container import Container, container_of, version_of
 
 DEADLINE_S = 240
 EPHEMERAL_FROM = 32_768
@@ -51,8 +50,15 @@ class RedisServer:
         self._program = Path(place) / "bin" / "redis-server"
         self._folder = Path(tempfile.mkdtemp(prefix="onceflow-redis-"))
         self._settings = [*DURABLE, *settings]
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = free_ports_of_a_cluster() if "--cluster-enabled" in settings else free_port()
+        self._process: subprocess.Popen[bytes] | Container | None = None
+        self._container: Container | None = None
+        if "--cluster-enabled" in settings:  # it tells its clients its own port, and so is a process
+            self.port = free_ports_of_a_cluster()
+            return
+        self.port = free_port()
+        self._container = container_of("redis", version_of(self._program), [self.port])
+        if self._container is not None:
+            self._container.command += self._settings
 
     @property
     def url(self) -> str:
@@ -64,29 +70,39 @@ class RedisServer:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        if self._container is not None:
+            self._container.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
         """Start it, again where it was killed, and wait until it answers."""
-        address = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self._folder), "--save", ""]
-        with open(self._folder / "server.log", "ab") as log:
-            self._process = subprocess.Popen(
-                [self._program, *address, *self._settings], stdout=log, stderr=log, start_new_session=True
-            )
+        self._process = self._run_server() if self._container is None else self._container.start()
         self._wait()
 
+    def _run_server(self) -> subprocess.Popen[bytes]:
+        address = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self._folder), "--save", ""]
+        with open(self._folder / "server.log", "ab") as log:
+            return subprocess.Popen(
+                [self._program, *address, *self._settings], stdout=log, stderr=log, start_new_session=True
+            )
+
     @retry(
-        retry=retry_if_exception_type((OSError, redis.BusyLoadingError)),
+        retry=retry_if_exception_type((OSError, redis.ConnectionError)),
         stop=stop_after_delay(DEADLINE_S),
         wait=wait_fixed(0.02),
         reraise=True,
     )
     def _wait(self) -> None:
         assert self._process is not None
-        assert self._process.poll() is None, (self._folder / "server.log").read_text()
+        assert self._process.poll() is None, self._log()
         socket.create_connection(("127.0.0.1", self.port)).close()
         with self.client() as client, suppress(redis.AuthenticationError):
             client.ping()
+
+    def _log(self) -> str:
+        if self._container is not None:
+            return self._container.log()
+        return (self._folder / "server.log").read_text()
 
     def client(self) -> redis.Redis:
         once = Retry(NoBackoff(), 0)
@@ -100,5 +116,5 @@ class RedisServer:
     def kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait()

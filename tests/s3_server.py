@@ -1,5 +1,5 @@
-"""An S3 for tests: versitygw, a real server on a folder, where its program is; else moto, an emulator from
-PyPI, in a process of its own."""
+"""An S3 for tests: versitygw, a real server on a folder, where its program or its container is; else moto, an
+emulator from PyPI, in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ import platformdirs
 from tenacity import retry, stop_after_delay, wait_fixed
 
 from onceflow.connectors.kafka.embedded.ports import free_port
+from tests.server_container import Container, container_of, version_of
 
 KEY, SECRET = "onceflow", "onceflow-secret"
 _MOTO = """
@@ -41,10 +43,14 @@ class S3Server:
     """A server on a port of loopback, with buckets that are gone when it is closed."""
 
     def __init__(self, program: str | None = None) -> None:
-        """`program`: versitygw; None: moto."""
+        """`program`: versitygw; None: moto. A container comes before both."""
         self._folder = Path(tempfile.mkdtemp(prefix="onceflow-s3-"))
         self._log = self._folder / "log"
-        self.kind = "moto" if program is None else "versitygw"
+        self.port = free_port()
+        process = f"moto {version('moto')}" if program is None else f"versitygw {version_of(program)}"
+        self._container = container_of("s3", process, [self.port])
+        self._process: subprocess.Popen[bytes] | Container
+        self.kind = "moto" if program is None and self._container is None else "versitygw"
         (self._folder / "buckets").mkdir()
         (self._folder / "sidecar").mkdir()
         self._command = [sys.executable, "-c", _MOTO]
@@ -53,16 +59,19 @@ class S3Server:
         if program is not None:
             environment |= {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
             self._port = r"127\.0\.0\.1:(\d+)"
-            port = free_port()
-            self._command = [program, "--port", f"127.0.0.1:{port}", "posix", "--sidecar"]
+            self._command = [program, "--port", f"127.0.0.1:{self.port}", "posix", "--sidecar"]
             self._command += [str(self._folder / "sidecar"), str(self._folder / "buckets")]
         self._environment = environment
         self.start()
-        self.port = self._found_port()
+        if self._container is None:
+            self.port = self._found_port()
         self.new_bucket()
 
     def start(self) -> None:
         """Start it; again, after `stop`, only versitygw, which has what was there."""
+        if self._container is not None:
+            self._process = self._container.start()
+            return
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 self._command, stdout=log, stderr=subprocess.STDOUT, env=self._environment, cwd=self._folder
@@ -120,6 +129,8 @@ class S3Server:
 
     def close(self) -> None:
         self.stop()
+        if self._container is not None:
+            self._container.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Self:

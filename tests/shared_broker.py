@@ -5,8 +5,6 @@ Tests that kill, freeze or starve a broker have processes of their own: a signal
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,12 +15,12 @@ from onceflow.connectors.kafka.embedded.jars import JarCache
 from onceflow.connectors.kafka.embedded.topics import create_topic
 from onceflow.runtime.errors import UsageError
 from onceflow.testing.container_broker import container_broker
+from tests.server_container import hindrance
 
 # An embedded broker is shut out after a silent second, so as to be soon back after a kill. This one is never
 # killed, but starved where many tests share few cores: partitions then had no leader for a moment, and a
 # librdkafka client that looked just then never found it again (its issue 5430).
 _PROPERTIES = {"broker.session.timeout.ms": "120000", "broker.heartbeat.interval.ms": "2000"}
-_PULL_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ def shared_broker(
     """`kind`: `process`, `container` (or UsageError), or `auto`: a container if an engine is here that has
     the image or can pull it."""
     with ExitStack() as stack:
-        why = "as asked for" if kind == "process" else _hindrance(image)
+        why = "as asked for" if kind == "process" else hindrance(image)
         if kind == "container" and why:
             raise UsageError(f"there is no container of {image}: {why}")
         if not why:
@@ -58,27 +56,3 @@ def shared_broker(
         kafka = EmbeddedKafka(folder, version=version, jar_cache=cache, properties=_PROPERTIES)
         stack.enter_context(kafka)
         yield SharedBroker(kafka.bootstrap_servers, f"as a process, Kafka {version}: {why}")
-
-
-def _hindrance(image: str) -> str:
-    """Why there is no container of the image; empty: there is one to be had."""
-    if shutil.which("docker") is None or _run("version"):
-        return "there is no container engine"
-    if _run("image", "inspect", image) and _run("pull", "--quiet", image):
-        return f"{image} is not here and can't be pulled"
-    return ""
-
-
-def _run(*arguments: str) -> bool:
-    """Whether docker refused, or took too long."""
-    try:
-        done = subprocess.run(
-            ["docker", *arguments],
-            capture_output=True,
-            timeout=_PULL_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        return True
-    return done.returncode != 0

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import collections
-import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onceflow.connectors.acknowledged.messages import Message
+from onceflow.connectors.acknowledged.threaded_deliveries import ThreadedDeliveries
 from onceflow.connectors.message_fields import attribute
 from onceflow.connectors.nifi.flow_files import UUID, FlowFile
 from onceflow.connectors.nifi.output_port import NifiPlace, OutputPort, Received
 from onceflow.runtime.contracts import ReaderContext
-from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
+from onceflow.runtime.errors import Retryable
 
 _PAUSE_S, _PAUSE_MAX_S = 0.05, 1.0
 """Between two looks, where there was nothing: longer and longer."""
@@ -28,7 +27,7 @@ class _Held:
     extended_ms: float
 
 
-class NifiDeliveries:
+class NifiDeliveries(ThreadedDeliveries):
     """Deliveries of one output port of one node. One thread makes all requests: it receives, it confirms a
     transaction when all of its flow files are acknowledged, and until then lets it live on."""
 
@@ -36,36 +35,16 @@ class NifiDeliveries:
         self, url: str, place: NifiPlace, prefetch: int, quiet_ms: int | None, context: ReaderContext
     ) -> None:
         """`prefetch`: with how many unconfirmed flow files no further transaction is begun."""
+        super().__init__(url, context)
         self._url, self._place, self._prefetch, self._quiet_ms = url, place, prefetch, quiet_ms
-        self._clock, self._wake = context.clock, context.wake
-        self._messages: collections.deque[Message] = collections.deque()
         self._held: collections.deque[_Held] = collections.deque()
         self._tag = 0
         self._pause_s = _PAUSE_S
-        self._changed = threading.Condition()
-        """Around what is held, and the next one."""
         self._told_tag = 0
-        """Up to which tag all is acknowledged."""
+        """Up to which tag all is acknowledged. Under `_changed`, as what is held."""
         self._answered_ms = 0.0
         self._came_ms = context.clock.monotonic_ms()
-        self._is_at_end = False
-        self._error: OnceflowError | None = None
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="onceflow-nifi", daemon=True)
-        self._thread.start()
-
-    def take(self, count: int) -> Sequence[Message]:
-        """See Deliveries."""
-        messages = self._messages
-        taken = [messages.popleft() for _ in range(min(count, len(messages)))]
-        if not taken and self._error is not None:
-            raise self._error
-        return taken
-
-    @property
-    def is_empty(self) -> bool:
-        """See Deliveries."""
-        return self._is_at_end and not self._messages
+        self.start()
 
     @property
     def alive_ms(self) -> float:
@@ -80,31 +59,18 @@ class NifiDeliveries:
             self._told_tag = last_tag
             self._changed.notify_all()
 
-    def close(self) -> None:
-        """See Deliveries."""
-        self._closed.set()
-        with self._changed:
-            self._changed.notify_all()
-        self._thread.join(10)
-
     # --- The thread ---
 
-    def _run(self) -> None:
+    def _serve(self) -> None:
+        port = OutputPort(self._url, self._place)
         try:
-            port = OutputPort(self._url, self._place)
-            try:
-                self._serve(port)
-            finally:
-                for held in self._held:
-                    port.cancel(held.received.transaction_id)
-                port.close()
-        except OnceflowError as error:
-            self._error = error
-        except Exception as error:  # a bug: told where it is polled, and not on a thread that nobody sees
-            self._error = Fatal(f"{self._url}: {type(error).__name__}: {error}")
-        self._wake()
+            self._serve_port(port)
+        finally:
+            for held in self._held:
+                port.cancel(held.received.transaction_id)
+            port.close()
 
-    def _serve(self, port: OutputPort) -> None:
+    def _serve_port(self, port: OutputPort) -> None:
         while not self._closed.is_set():
             self._confirm(port)
             self._extend(port)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import threading
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,11 +12,11 @@ from typing import Any
 
 import grpc
 
-from onceflow.connectors.acknowledged.messages import Message
+from onceflow.connectors.acknowledged.threaded_deliveries import ThreadedDeliveries
 from onceflow.connectors.pubsub.messages import message_of
 from onceflow.connectors.pubsub.subscription_calls import PubSubPlace, SubscriptionCalls, meaning, opened
 from onceflow.runtime.contracts import ReaderContext
-from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
+from onceflow.runtime.errors import OnceflowError, Retryable
 
 _SIGN_OF_LIFE_S = 30.0
 _STEADY_MS = 10_000
@@ -38,45 +37,25 @@ class Terms:
     """After so long without a message it is looked whether there is none. None: nobody asks."""
 
 
-class PubSubDeliveries:
+class PubSubDeliveries(ThreadedDeliveries):
     """Deliveries of one subscription. One thread takes what comes, on a stream. Another one, the keeper,
     acknowledges, and extends the deadline of all that is held, for as long as this is open."""
 
     def __init__(self, place: PubSubPlace, subscription: str, terms: Terms, context: ReaderContext) -> None:
+        super().__init__(subscription, context)
         self._place, self._subscription, self._terms = place, subscription, terms
-        self._clock, self._wake = context.clock, context.wake
         self._began_ms = context.clock.now_ms()
         self._client_id = str(uuid.uuid4())
-        self._messages: collections.deque[Message] = collections.deque()
-        self._changed = threading.Condition()
-        """Around the next five."""
         self._tag = 0
         self._held: dict[int, str] = {}
-        """What acknowledges each message, by its tag, in order."""
+        """What acknowledges each message, by its tag, in order. Under `_changed`, as the next four."""
         self._told: list[str] = []
         """What is to be acknowledged."""
         self._told_ms = 0.0
         """When the first of them was."""
         self._came_ms = context.clock.monotonic_ms()
-        self._is_at_end = False
-        self._error: OnceflowError | None = None
-        self._closed = threading.Event()
         self._stream: Any = None
-        self._thread = threading.Thread(target=self._run, name="onceflow-pubsub", daemon=True)
-        self._thread.start()
-
-    def take(self, count: int) -> Sequence[Message]:
-        """See Deliveries."""
-        messages = self._messages
-        taken = [messages.popleft() for _ in range(min(count, len(messages)))]
-        if not taken and self._error is not None:
-            raise self._error
-        return taken
-
-    @property
-    def is_empty(self) -> bool:
-        """See Deliveries."""
-        return self._is_at_end and not self._messages
+        self.start()
 
     @property
     def alive_ms(self) -> float:
@@ -99,38 +78,26 @@ class PubSubDeliveries:
             self._told += [ack_id for _, ack_id in told]
             self._changed.notify_all()
 
-    def close(self) -> None:
-        """See Deliveries."""
-        self._closed.set()
-        with self._changed:
-            self._changed.notify_all()
+    def _end(self) -> None:
+        super()._end()
         if self._stream is not None:
             self._stream.cancel()
-        self._thread.join(10)
 
     # --- The thread of the stream ---
 
-    def _run(self) -> None:
-        try:
-            with opened(self._place, self._subscription) as calls:
-                keeper = threading.Thread(
-                    target=self._keep, args=(calls,), name="onceflow-pubsub-keeper", daemon=True
-                )
-                keeper.start()
-                try:
-                    self._receive(calls)
-                finally:
-                    self._closed.set()
-                    with self._changed:
-                        self._changed.notify_all()
-                    keeper.join()
-                    self._acknowledge(calls)
-                    self._extend(calls, 0)  # who comes next has it at once
-        except OnceflowError as error:
-            self._error = self._error or error
-        except Exception as error:  # a bug: told where it is polled, and not on a thread that nobody sees
-            self._error = Fatal(f"{self._subscription}: {type(error).__name__}: {error}")
-        self._wake()
+    def _serve(self) -> None:
+        with opened(self._place, self._subscription) as calls:
+            keeper = threading.Thread(
+                target=self._keep, args=(calls,), name="onceflow-pubsub-keeper", daemon=True
+            )
+            keeper.start()
+            try:
+                self._receive(calls)
+            finally:
+                self._end()
+                keeper.join()
+                self._acknowledge(calls)
+                self._extend(calls, 0)  # who comes next has it at once
 
     def _receive(self, calls: SubscriptionCalls) -> None:
         terms = self._terms
@@ -184,9 +151,7 @@ class PubSubDeliveries:
                 self._look_for_end(calls)
         except OnceflowError as error:
             self._error = self._error or error
-            self._closed.set()
-            if self._stream is not None:
-                self._stream.cancel()
+            self._end()
 
     def _acknowledge(self, calls: SubscriptionCalls) -> None:
         """Acknowledge what is to be; what fails for now is tried again. What the service no longer takes, it

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,16 +10,17 @@ import pika
 from pika.exceptions import AMQPError
 
 from onceflow.connectors.acknowledged.messages import Message
+from onceflow.connectors.acknowledged.threaded_deliveries import ThreadedDeliveries
 from onceflow.connectors.rabbitmq.connections import meaning, parameters
 from onceflow.runtime.contracts import ReaderContext
-from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
+from onceflow.runtime.errors import Fatal, Retryable
 
 _WAIT_S = 0.2
 _ALIVE_MS = 1_000
 """How often the server is asked whether it is there."""
 
 
-class RabbitDeliveries:
+class RabbitDeliveries(ThreadedDeliveries):
     """Deliveries of one queue, as its only consumer. `prefetch`: how many may be unacknowledged at once."""
 
     def __init__(
@@ -34,34 +32,15 @@ class RabbitDeliveries:
         looks_for_end: bool,
         context: ReaderContext,
     ) -> None:
+        super().__init__(f"queue {queue!r}", context)
         self._url, self._queue, self._prefetch, self._id_header = url, queue, prefetch, id_header
         self._looks_for_end = looks_for_end
-        self._wake = context.wake
-        self._clock = context.clock
         self._alive_ms = 0.0
-        self._messages: collections.deque[Message] = collections.deque()
-        self._error: OnceflowError | None = None
-        self._is_at_end = False
         self._count = 0
         """How many messages have come."""
-        self._closed = threading.Event()
         self._connection: Any = None
         self._channel: Any = None
-        self._thread = threading.Thread(target=self._run, name="onceflow-rabbitmq", daemon=True)
-        self._thread.start()
-
-    def take(self, count: int) -> Sequence[Message]:
-        """See Deliveries."""
-        messages = self._messages
-        taken = [messages.popleft() for _ in range(min(count, len(messages)))]
-        if not taken and self._error is not None:
-            raise self._error
-        return taken
-
-    @property
-    def is_empty(self) -> bool:
-        """See Deliveries."""
-        return self._is_at_end and not self._messages
+        self.start()
 
     @property
     def alive_ms(self) -> float:
@@ -75,25 +54,15 @@ class RabbitDeliveries:
             with suppress(AMQPError):  # it is closed: what was delivered comes again
                 connection.add_callback_threadsafe(partial(_acknowledge, channel, last_tag))
 
-    def close(self) -> None:
-        """See Deliveries."""
-        self._closed.set()
-        self._thread.join(5)
-
     # --- The thread ---
 
-    def _run(self) -> None:
+    def _serve(self) -> None:
         try:
             self._consume()
-        except OnceflowError as error:
-            self._error = error
         except AMQPError as error:
-            self._error = meaning(error, f"queue {self._queue!r}", "queues")
+            raise meaning(error, self._what, "queues") from error
         except OSError as error:
-            self._error = Retryable(f"queue {self._queue!r}: {error}")
-        except Exception as error:  # a bug: told where it is polled, and not on a thread that nobody sees
-            self._error = Fatal(f"queue {self._queue!r}: {type(error).__name__}: {error}")
-        self._wake()
+            raise Retryable(f"{self._what}: {error}") from error
 
     def _consume(self) -> None:
         connection: Any = pika.BlockingConnection(parameters(self._url))
@@ -141,7 +110,7 @@ class RabbitDeliveries:
         )
 
     def _cancelled(self, frame: Any) -> None:
-        self._error = Fatal(f"queue {self._queue!r} was deleted while it was read: declare it again")
+        self._error = Fatal(f"{self._what} was deleted while it was read: declare it again")
 
 
 def _acknowledge(channel: Any, last_tag: int) -> None:

@@ -7,12 +7,13 @@
 #   sh docker/standins/build.sh postgres    postgres:15 (Debian's PostgreSQL)
 #   sh docker/standins/build.sh registry    apicurio/apicurio-registry:3.3.3 (from Maven; JAVA_HOME is a JDK 21 or newer)
 #   sh docker/standins/build.sh s3          versity/versitygw:v1.8.0 (its source, by Go)
+#   sh docker/standins/build.sh redis       redis:7 (Debian's Redis); likewise mariadb (mariadb:10.11) and rabbitmq (rabbitmq:3.10)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-case ${1:?python, kafka, postgres, registry or s3} in
+case ${1:?python, kafka, postgres, registry, s3, redis, mariadb or rabbitmq} in
 python)
     root=$work/root
     packages=python3,python3-pip,python3-venv,ca-certificates
@@ -57,8 +58,13 @@ s3)
     CGO_ENABLED=0 GOBIN="$work/root" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
     tar -C "$work/root" -c . | docker import --change 'ENTRYPOINT ["/versitygw"]' - versity/versitygw:v1.8.0
     ;;
+redis | mariadb | rabbitmq)
+    case $1 in redis) tag=7 ;; mariadb) tag=10.11 ;; rabbitmq) tag=3.10 ;; esac
+    cp "$here/debian.Dockerfile" "$here/debian.sh" "$work"
+    docker build --network host --build-arg "PACKAGE=$1-server" -f "$work/debian.Dockerfile" -t "$1:$tag" "$work"
+    ;;
 *)
-    echo "python, kafka, postgres, registry or s3, not $1" >&2
+    echo "python, kafka, postgres, registry, s3, redis, mariadb or rabbitmq, not $1" >&2
     exit 2
     ;;
 esac

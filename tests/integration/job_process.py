@@ -34,6 +34,7 @@ class JobProcess:
         self.pid = self._process.pid
         self.events: list[Event] = []
         self.lines: list[str] = []
+        self._seen = _processes(self.pid)
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -44,6 +45,7 @@ class JobProcess:
                 self.lines.append(line)
                 if line.startswith("{"):
                     self.events.append({**json.loads(line), "at": time.monotonic()})
+                    self._seen += _processes(*_slots_of(self.events[-1]))
                 self._changed.notify_all()
 
     def wait_event(
@@ -80,7 +82,7 @@ class JobProcess:
             started = self.named("slots_started")[-1]
         else:
             started = self.wait_event("slots_started", lambda e: e["attempt"] == attempt)
-        return [slot["pid"] for slot in started["slots"]]
+        return _slots_of(started)
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -113,13 +115,28 @@ class JobProcess:
         return "\n".join([*told[-25:], *last[-1:], "--- stderr", self.errors()[-3000:]])
 
     def close(self) -> None:
-        """Nothing is left behind."""
-        pids = [slot["pid"] for e in self.named("slots_started") for slot in e["slots"]]
-        with suppress(psutil.NoSuchProcess):
-            pids += [child.pid for child in psutil.Process(self.pid).children(recursive=True)]
+        """Nothing is left behind, and nothing else is killed: the number of a slot that ended minutes ago may
+        be that of any process by now, or of a thread of the tests' own."""
+        for process in list(self._seen):
+            with suppress(psutil.NoSuchProcess):
+                self._seen += process.children(recursive=True)
         self.kill_group()
         self._process.wait(120)
-        for pid in pids:
+        for process in self._seen:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()  # psutil looks whether it is the same process still
+
+
+def _slots_of(event: Event) -> list[int]:
+    """The process ids of the slots that this event tells of."""
+    return [slot["pid"] for slot in event["slots"]] if event["event"] == "slots_started" else []
+
+
+def _processes(*pids: int) -> list[psutil.Process]:
+    """The processes with these numbers, without the tests' own: a slot of a job on threads has the driver's."""
+    found = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
             if pid != os.getpid():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                found.append(psutil.Process(pid))
+    return found

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.operators.aggregation.accumulator import Arrivals
 from onceflow.runtime.operators.aggregation.kept_values import ValueLists
 from onceflow.runtime.records import Indices, Int64s
@@ -27,7 +28,7 @@ class Quantiles(ValueLists):
 
     def update(self, arrivals: Arrivals) -> None:
         rows, numbers = numbers_of(arrivals)
-        order = np.argsort(rows, kind="stable")
+        order = stable_order(rows)
         rows, numbers = rows[order], numbers[order]
         for row, values in zip(*pieces(rows, numbers), strict=True):
             self._append(row, values.tolist())

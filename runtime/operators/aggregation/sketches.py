@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.operators.aggregation.accumulator import Arrivals
 from onceflow.runtime.operators.aggregation.quantiles import numbers_of, pieces
 from onceflow.runtime.operators.aggregation.sketch_library import sketch_library
@@ -61,7 +62,7 @@ class Sketches:
 
     def update(self, arrivals: Arrivals) -> None:
         rows, values = self._kind.taken(arrivals)
-        order = np.argsort(rows, kind="stable")
+        order = stable_order(rows)
         for row, mine in zip(*pieces(rows[order], values[order]), strict=True):
             self._kind.add(self._own(row), mine)
 

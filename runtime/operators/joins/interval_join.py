@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.operators.joins.described_sides import described_sides, side_readers
 from onceflow.runtime.operators.joins.frozen_sides import TABLE
 from onceflow.runtime.operators.joins.joined_columns import (
@@ -152,7 +153,7 @@ class IntervalJoinOperator:
         if side == RIGHT:
             earliest, latest = time - config.upper_ms, time - config.lower_ms
         matched = np.zeros(len(row), np.bool_)
-        order = np.argsort(row, kind="stable")
+        order = stable_order(row)
         for run in self._sides[1 - side].runs:
             begin, counts = run.find(row, earliest, latest, order)
             if no_key is not None:

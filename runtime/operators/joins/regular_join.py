@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.operators.joins.described_sides import described_sides, side_readers
 from onceflow.runtime.operators.joins.frozen_sides import TABLE
 from onceflow.runtime.operators.joins.joined_columns import LEFT, RIGHT, Gatherer, JoinedColumns, null_keys
@@ -218,7 +219,7 @@ def _adds(kinds: Kinds | None) -> Mask | None:
 def _turns(row: Int64s, adds: Mask) -> Int64s:
     """The turn in which each row is taken, from 0: rows of a key in their order, and in one turn either those
     that are added or those that are taken back. Keys have nothing to do with each other."""
-    order = np.argsort(row, kind="stable")
+    order = stable_order(row)
     keys, kinds = row[order], adds[order]
     is_other = np.zeros(len(row), np.int64)
     is_other[1:] = (kinds[1:] != kinds[:-1]) & (keys[1:] == keys[:-1])

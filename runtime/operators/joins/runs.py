@@ -15,6 +15,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.records import Indices, Int64s, Mask
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.rows import take_rows
@@ -67,7 +68,7 @@ class Run:
         self._places = Places(row, time)
         numbers = self._places.of(row, time)
         if len(numbers) > 1 and not bool(np.all(numbers[1:] >= numbers[:-1])):
-            order = np.argsort(numbers, kind="stable")
+            order = stable_order(numbers)
             batch, row, time, numbers = take_rows(batch, order), row[order], time[order], numbers[order]
             is_matched = None if is_matched is None else is_matched[order]
             beside = {name: values[order] for name, values in beside.items()}
@@ -76,7 +77,7 @@ class Run:
         self.is_gone: Mask | None = None
         """The rows that were taken away; None: none was."""
         self._numbers = numbers
-        self.by_time: Indices | None = None if is_matched is None else np.argsort(time, kind="stable")
+        self.by_time: Indices | None = None if is_matched is None else stable_order(time)
         self.expired = 0
         """How many of the first rows of `by_time` have expired."""
         self.latest = int(time.max())
@@ -130,8 +131,7 @@ class Run:
         return run
 
     def due(self, limit: int, count: int) -> Indices:
-        """At most so many rows that expire at `limit` or before and have not yet, earliest first. They have
-        then."""
+        """At most so many rows that expire at `limit` or before, earliest first; each is given once."""
         assert self.by_time is not None
         left = self.by_time[self.expired : self.expired + count]
         due = left[: np.searchsorted(self.time[left], limit, side="right")]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.operators.joins.runs import EVER_MS, MERGE_RUNS, Run, limit_of
 from onceflow.runtime.records import Indices, Int64s, Mask
 from onceflow.runtime.state.columns import one_batch
@@ -96,7 +97,7 @@ class Versions:
 
 def turns_behind(row: Int64s, marks: Mask) -> Int64s:
     """How many of the marked ones each has before it that are of the same key."""
-    order = np.argsort(row, kind="stable")
+    order = stable_order(row)
     keys, marked = row[order], marks[order].astype(np.int64)
     before = np.cumsum(marked) - marked
     turns = np.empty(len(row), np.int64)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.joins.frozen_sides import (
@@ -52,7 +53,7 @@ class Window:
     @cached_property
     def by_key(self) -> tuple[Indices, Indices]:
         """The rows of each side by the number of their key, one key's in the order in which they came."""
-        first, second = (np.argsort(rows, kind="stable") for rows in self.rows)
+        first, second = (stable_order(rows) for rows in self.rows)
         return first, second
 
 

@@ -12,7 +12,7 @@ from onceflow.runtime.errors import Fatal
 from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.operators.windows.ranks import rank
+from onceflow.runtime.operators.windows.ranks import places_by_number, rank
 from onceflow.runtime.operators.windows.window_operator import WindowValues
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.number_columns import NumberColumn
@@ -74,10 +74,7 @@ class CountOperator:
         if not window.any() and number.max() < self._rows_of_window - 1:
             self._take_in(records, rows)
             return
-        by_round = np.argsort(window, kind="stable")
-        cuts = np.flatnonzero(np.diff(window[by_round])) + 1
-        for places in np.split(by_round, cuts):
-            places.sort()
+        for places in places_by_number(window):
             is_last = number[places] % self._rows_of_window == self._rows_of_window - 1
             self._take_in(records.take(places), rows[places])
             if is_last.any():

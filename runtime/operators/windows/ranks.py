@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.records import Indices, Int64s, Mask
 
 
@@ -14,7 +17,7 @@ def rank(rows: Indices) -> Int64s:
 
 def sum_before(rows: Indices, numbers: Int64s) -> Int64s:
     """The sum of the numbers at the places before that have the same row, for each place."""
-    order = np.argsort(rows, kind="stable")
+    order = stable_order(rows)
     in_order = rows[order]
     begins = np.ones(len(rows), np.bool_)
     begins[1:] = in_order[1:] != in_order[:-1]
@@ -30,3 +33,9 @@ def is_last(rows: Indices) -> Mask:
     last = np.zeros(len(rows), np.bool_)
     last[len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1]] = True
     return last
+
+
+def places_by_number(numbers: Int64s) -> Sequence[Indices]:
+    """The places of each number that there is, lowest number first; those of one number in their order."""
+    order = stable_order(numbers)
+    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)

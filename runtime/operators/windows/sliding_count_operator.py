@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
 from onceflow.runtime.operators.assigners.counting import CountWindow
@@ -139,7 +140,7 @@ class SlidingCountOperator:
         """Let the records count in their panes: the last one of their key, or new ones."""
         last_row, last_first = np.full((2, len(keys)), NOT_THERE, np.int64)
         last_row[there.keys], last_first[there.keys] = there.rows, there.firsts
-        order = np.argsort(key, kind="stable")
+        order = stable_order(key)
         by_key, firsts = key[order], self._cuts.pane_starts(position)[order]
         begins = np.ones(len(order), np.bool_)
         begins[1:] = (by_key[1:] != by_key[:-1]) | (firsts[1:] != firsts[:-1])

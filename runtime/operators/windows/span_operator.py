@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
 from onceflow.runtime.operators.assigners.by_clock import TimeWindow
 from onceflow.runtime.operators.assigners.firings import Firings, Results
@@ -188,7 +189,7 @@ class SpanOperator:
         is_due = ends - 1 <= until_ms
         self._earliest_end = lowest(WATERMARK_MAX_MS, ends[~is_due])
         due = rows[is_due]
-        return due[np.argsort(ends[is_due], kind="stable")] if len(due) else None
+        return due[stable_order(ends[is_due])] if len(due) else None
 
     def _fire(self, rows: Indices, was_sent: Mask | None = None) -> None:
         """Send the results of these windows; those that were sent before are updated."""

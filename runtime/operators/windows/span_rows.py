@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
 from onceflow.runtime.operators.assigners.own_gaps import OwnGap
@@ -174,7 +175,7 @@ class SpanRows:
         number = np.cumsum(is_changed) - 1
         is_joined = is_changed[of_there]
         joined, into = there[is_joined], number[of_there[is_joined]]
-        by_start = np.argsort(self.start.of(joined), kind="stable")
+        by_start = stable_order(self.start.of(joined))
         return Changed(
             records,
             number[of_new],

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.records import Indices, Int64s
 
 _WORD_MAX = 1 << 62
@@ -68,7 +69,7 @@ def _order(keys: Indices, times: Int64s) -> Indices:
     lowest = int(times.min())
     width = int(times.max()) - lowest + 1
     if (int(keys.max()) + 1) * width < _WORD_MAX:
-        return np.argsort(keys * width + (times - lowest), kind="stable")
+        return stable_order(keys * width + (times - lowest))
     return np.lexsort((times, keys))
 
 

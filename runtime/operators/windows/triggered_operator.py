@@ -14,7 +14,7 @@ from onceflow.runtime.operators.assigners.global_window import GlobalWindow
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.windows.due_windows import DueWindows
 from onceflow.runtime.operators.windows.new_spans import SpanWindow
-from onceflow.runtime.operators.windows.ranks import sum_before
+from onceflow.runtime.operators.windows.ranks import places_by_number, sum_before
 from onceflow.runtime.operators.windows.row_trigger import Acted, Acts, RowTrigger
 from onceflow.runtime.operators.windows.sent_results import SentResults
 from onceflow.runtime.operators.windows.span_rows import TABLE, Changed, SpanRows, lowest
@@ -193,8 +193,7 @@ class TriggeredOperator:
             self._update(records, rows)
             return
         number = sum_before(rows, acting.astype(np.int64))
-        by_round = np.argsort(number, kind="stable")
-        for places in np.split(by_round, np.flatnonzero(np.diff(number[by_round])) + 1):
+        for places in places_by_number(number):
             self._update(records.take(places), rows[places])
             places = places[acting[places]]
             assert records.event_time is not None
@@ -231,8 +230,7 @@ class TriggeredOperator:
     def _act_in_order(self, acted: Acted) -> None:
         """Do what the trigger has decided; of several decisions for one window, one after the other."""
         number = sum_before(acted.rows, np.ones(len(acted.rows), np.int64))
-        by_round = np.argsort(number, kind="stable")
-        for places in np.split(by_round, np.flatnonzero(np.diff(number[by_round])) + 1):
+        for places in places_by_number(number):
             self._act(acted.rows[places], acted.acts[places], acted.times[places])
 
     def _act(self, rows: Indices, acts: Acts, times: Int64s) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.records import Indices, UInt64s
 from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
@@ -160,7 +161,7 @@ class HeapGroups:
         left = there[self._is_live.used().take(there)]
         self._first.values[touched] = NOT_THERE
         keys = self.key_numbers(left)
-        order = np.argsort(keys, kind="stable")
+        order = stable_order(keys)
         self._link(left[order], keys[order], NOT_THERE)
         if self.increments is not None:
             self.increments.note(touched)
@@ -199,7 +200,7 @@ class HeapGroups:
         if forgets_keys:
             keys = self._compact_keys(keys)
             self._key.values[: self.size] = keys  # in place: nobody has it since `keep`
-        order = np.argsort(keys, kind="stable")
+        order = stable_order(keys)
         self._link(order, keys[order], NOT_THERE)
         return kept
 
@@ -230,7 +231,7 @@ class HeapGroups:
     def load(self, batch: pa.RecordBatch) -> Indices:
         keys = pa.RecordBatch.from_struct_array(batch.column("key"))
         numbers = self.find_keys(keys, hash_keys(keys, self._key_columns))
-        order = np.argsort(numbers, kind="stable")
+        order = stable_order(numbers)
         rows = np.empty(len(numbers), np.int64)
         rows[order] = self.add(numbers[order])
         load_columns(self._columns, rows, batch)

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.records import Indices, UInt64s
 from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.heap.memory_share import MemoryShare
@@ -107,7 +108,7 @@ class RocksGroups(RocksUnits):
         rows = np.sort(self._table.rows_of_keys(units))
         encoded = list(chain.from_iterable(self._encoded(rows)))
         keys = self._table.key_numbers(rows)
-        by_key = np.argsort(keys, kind="stable")
+        by_key = stable_order(keys)
         ends = np.searchsorted(keys[by_key], units, side="right").tolist()
         begins, in_order = [0, *ends][: len(ends)], by_key.tolist()
         bundles = (

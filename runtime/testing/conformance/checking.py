@@ -9,7 +9,7 @@ from typing import Any
 
 from onceflow.runtime.contracts import Committable, SplitState
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 def raises(kind: type[BaseException] | tuple[type[BaseException], ...], action: Callable[[], Any]) -> bool:

@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import pytest
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, default_cache_dir
 from onceflow.connectors.kafka.embedded.registry import EmbeddedRegistry
 from onceflow.runtime.environment.java import JavaError, find_java
+from tests.server_container import Container, container_of
 
 VERSION = "3.3.3"
 SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
@@ -82,6 +83,16 @@ def registry(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @contextmanager
 def apicurio(folder: Path) -> Iterator[str]:
     port = free_port()
+    container = container_of("registry", f"Apicurio {VERSION}", [port])
+    url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
+    if container is not None:
+        container.start()
+        try:
+            wait_until_it_answers(url, container, container.log)
+            yield url
+        finally:
+            container.close()
+        return
     settings = {
         "QUARKUS_HTTP_HOST": "127.0.0.1",
         "QUARKUS_HTTP_PORT": str(port),
@@ -93,17 +104,22 @@ def apicurio(folder: Path) -> Iterator[str]:
         process = subprocess.Popen(
             command, cwd=folder, env={**os.environ, **settings}, stdout=log, stderr=log
         )
-    url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
     try:
-        deadline = time.monotonic() + START_S
-        while not answers(f"{url}/subjects"):
-            assert process.poll() is None, (folder / "log").read_text()[-3000:]
-            assert time.monotonic() < deadline, (folder / "log").read_text()[-3000:]
-            time.sleep(0.1)
+        wait_until_it_answers(url, process, (folder / "log").read_text)
         yield url
     finally:
         process.kill()
         process.wait(120)
+
+
+def wait_until_it_answers(
+    url: str, process: subprocess.Popen[bytes] | Container, log: Callable[[], str]
+) -> None:
+    deadline = time.monotonic() + START_S
+    while not answers(f"{url}/subjects"):
+        assert process.poll() is None, log()[-3000:]
+        assert time.monotonic() < deadline, log()[-3000:]
+        time.sleep(0.1)
 
 
 def answers(url: str) -> bool:
