@@ -310,7 +310,11 @@ COVERED = (
         "unit/cli/test_plan unit/cli/test_report unit/api/test_notebook_display",
         "runtime.graph.plan runtime.report live_text reporter_here",
     ),
-    Covered("questions to a job that runs", "integration/test_live_queries", "live_query"),
+    Covered(
+        "questions to a job that runs, and what they are made of",
+        "integration/test_live_queries unit/driver/test_live_questions",
+        "live_query live_messages control.message",
+    ),
     Covered(
         "commands, as processes",
         "integration/test_operating integration/test_verify_command integration/test_broker_command",

@@ -11,7 +11,7 @@ import pyarrow as pa
 from onceflow.cli.operate import reach
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.control.connection import Connection, ConnectionLostError
-from onceflow.runtime.control.messages import AskState, StateNow
+from onceflow.runtime.control.live_messages import AskState, StateNow
 from onceflow.runtime.environment.running_jobs import RunningJob
 from onceflow.runtime.errors import Retryable, UsageError
 from onceflow.runtime.sockets.connect import connect

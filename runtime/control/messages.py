@@ -9,17 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
 from onceflow.runtime.contracts import Committable, SplitProgress
+from onceflow.runtime.control.live_messages import AskRows, AskState, RowsOfKeys
+from onceflow.runtime.control.message import Message
 from onceflow.runtime.functions.metrics import Reading
-from onceflow.runtime.state.description import StateDescription
-
-
-class Message(msgspec.Struct, tag=True, gc=False):
-    """A message; its type's name is the tag on the wire."""
-
 
 # --- a slot to the driver -----------------------------------------------------------------------
 
@@ -139,16 +133,6 @@ class LowestWatermarks(Message):
     """Whether splits of it wait, so that it wants to hear of every change."""
 
 
-class RowsOfKeys(Message):
-    """What AskRows asked for: a table as an Arrow IPC stream, or why there is none."""
-
-    attempt: int
-    slot: int
-    question: int
-    rows: bytes = b""
-    problem: str = ""
-
-
 # --- an operator of the job to the driver -------------------------------------------------------
 
 
@@ -171,17 +155,6 @@ class AskRescale(Message):
 
 class AskCancel(Message):
     """The end at once, without a checkpoint."""
-
-
-class AskState(Message):
-    """What is known of these keys now, before any checkpoint has it? Answered with StateNow."""
-
-    operator: str
-    state: str
-    keys: Sequence[Any]
-    """Texts, numbers and the like, or an object with a value for each column."""
-    are_texts: bool = False
-    """They are as a command takes them (`chosen_keys.key_of_text`)."""
 
 
 ToDriver = (
@@ -270,19 +243,6 @@ class GroupWatermarks(Message):
     by_group: Mapping[str, int | None]
 
 
-class AskRows(Message):
-    """What does an operator remember of these keys now, all of which are this slot's? Answered with
-    RowsOfKeys, between two batches."""
-
-    question: int
-    uid: str
-    state: str
-    described: StateDescription
-    """What the operator keeps."""
-    keys: bytes
-    """The key columns as an Arrow IPC stream."""
-
-
 class Alive(Message):
     """Every heartbeat: the driver is there and this attempt is the current one."""
 
@@ -314,22 +274,6 @@ class Status(Message):
     """The job as it is now."""
 
     status: Mapping[str, Any]
-
-
-class StateNow(Message):
-    """The rows of the keys of a question, as they are in slots that run: no checkpoint has them yet."""
-
-    attempt: int = 0
-    checkpoint_id: int = 0
-    """The last one that was completed, to which a restart would go back; 0: there is none."""
-    rows: Sequence[bytes] = ()
-    """A table of each slot that was asked, as an Arrow IPC stream."""
-    keys: bytes = b""
-    """The keys in their order, as an Arrow IPC stream of the key's columns."""
-    problem: str = ""
-    """Why there is no answer."""
-    kind: str = ""
-    """Of the problem: "wrong", "unknown" (table), or "away": it may be answered later."""
 
 
 class Ended(Message):

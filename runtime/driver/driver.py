@@ -26,19 +26,18 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress
 from onceflow.runtime.control.commands import command_of
 from onceflow.runtime.control.heartbeat import heartbeat_ms, silence_ms_max
+from onceflow.runtime.control.live_messages import AskState, RowsOfKeys
 from onceflow.runtime.control.messages import (
     Acked,
     AddSplits,
     Alive,
     AskCancel,
     AskRescale,
-    AskState,
     AskStatus,
     AskStop,
     Committed,
     Failed,
     Healed,
-    RowsOfKeys,
     Status,
     ToDriver,
 )

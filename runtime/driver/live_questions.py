@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from onceflow.runtime.control.messages import AskRows, AskState, Message, RowsOfKeys, StateNow
+from onceflow.runtime.control.live_messages import AskRows, AskState, RowsOfKeys, StateNow
+from onceflow.runtime.control.message import Message
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.records import Indices

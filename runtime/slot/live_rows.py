@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from onceflow.runtime.control.messages import AskRows, Assignment, RowsOfKeys
+from onceflow.runtime.control.live_messages import AskRows, RowsOfKeys
+from onceflow.runtime.control.messages import Assignment
 from onceflow.runtime.operators.operator import Operator, PeekedOperator
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state_tables.live import as_bytes, live_shape, rows_of

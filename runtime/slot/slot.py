@@ -26,12 +26,13 @@ from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress
 from onceflow.runtime.control.heartbeat import alignment_pause_ms
+from onceflow.runtime.control.live_messages import AskRows
+from onceflow.runtime.control.message import Message
 from onceflow.runtime.control.messages import (
     Abort,
     Acked,
     AddSplits,
     Alive,
-    AskRows,
     Assignment,
     Commit,
     Committed,
@@ -40,7 +41,6 @@ from onceflow.runtime.control.messages import (
     Drained,
     GroupWatermarks,
     LowestWatermarks,
-    Message,
     Progress,
     Resume,
     Running,

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.control.messages import AskRows, AskState, Message, RowsOfKeys, StateNow
+from onceflow.runtime.control.live_messages import AskRows, AskState, RowsOfKeys, StateNow
+from onceflow.runtime.control.message import Message
 from onceflow.runtime.driver.live_questions import PATIENCE_MS, UNDER_WAY_MAX, LiveQuestions
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state_tables.live import slots_of

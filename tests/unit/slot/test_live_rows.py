@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.control.messages import AskRows, Assignment, RowsOfKeys
+from onceflow.runtime.control.live_messages import AskRows, RowsOfKeys
+from onceflow.runtime.control.messages import Assignment
 from onceflow.runtime.operators.processing.process import ProcessOperator
 from onceflow.runtime.slot.live_rows import ANSWER_BYTES_MAX, rows_of_keys
 from onceflow.runtime.state_tables.live import as_bytes, of_bytes
