@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -28,7 +29,7 @@ from onceflow.runtime.operators.joins.window_join import (
     WindowJoinOperator,
 )
 from onceflow.runtime.operators.joins.window_sides import WindowSides
-from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Records
 from onceflow.runtime.state.increments import Increments
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.state.rocks import frozen_tiers
@@ -220,7 +221,7 @@ ROW = st.builds(
 MOVE = st.one_of(
     st.tuples(st.just("left"), st.lists(ROW, min_size=1, max_size=9)),
     st.tuples(st.just("right"), st.lists(ROW, min_size=1, max_size=9)),
-    st.tuples(st.just("watermark"), st.tuples(st.integers(-30, 60), st.integers(1, 6))),
+    st.tuples(st.just("watermark"), st.tuples(st.integers(-30, 60), st.integers(1, 6) | st.just(1_000))),
     st.tuples(st.just("restore"), st.integers(1, 4)),
 )
 WINDOW = st.one_of(
@@ -254,6 +255,11 @@ BUSY: Moves = [
     ("restore", 4),
     ("right", [Row("b", 45, 1), Row("a", 50, 1)]),
 ]
+TOGETHER: Moves = [
+    (side, [Row("a", n * 7 % 50, n % 3) for n in range(50)] + [Row(side, n, 1) for n in (40, 30, 31, 3)])
+    for side in ("left", "right")
+] + [("watermark", (35, 1_000)), ("left", [Row("a", 44, 1)])]
+"""Several windows end at once, and rows come in the order of none."""
 ONE_OF_MANY: Moves = [
     ("left", [Row("e", 1, 0), *(Row(f"k{n}", 50, 0) for n in range(100))]),
     ("watermark", (12, 9)),
@@ -266,6 +272,8 @@ FULL, GROUPS = Case("full", Tumbling(10), False), Case("group", Sliding(20, 10),
 @settings(max_examples=60, deadline=None)
 @given(CASE, st.lists(MOVE, max_size=12))
 @example(FULL, BUSY)
+@example(FULL, TOGETHER)
+@example(GROUPS, TOGETHER)
 def test_a_window_join_agrees_with_nested_loops(case: Case, moves: Moves) -> None:
     check(case, moves, UNLIMITED)
 
@@ -303,6 +311,31 @@ def test_windows_that_have_ended_are_removed_from_disk() -> None:
         assert sum(len(list(each._database.freeze())) for each in overflows) < 100, "of 600 keys"
 
 
+@pytest.mark.parametrize(("rows", "is_one_batch"), [(20, True), (1_000, False)])
+def test_windows_that_end_together_come_one_after_the_other(rows: int, is_one_batch: bool) -> None:
+    """In one batch if there are few pairs; by themselves if there are so many that they come in pieces."""
+    harness = OperatorHarness(FULL.config().create, ["id"], 1, 8, right_keys=["ref"])
+    for side, push in enumerate((harness.push, harness.push_right)):
+        sent = [Row("a", n % 20, n) for n in range(rows)] + [Row(f"of {side}", ts, 0) for ts in (0, 10)]
+        push(batch_of(side, sent), [row.ts for row in sent])
+    harness.begin(100)
+    harness.fire(10_000)
+    ends = [records.event_time for _, records in harness.out.emitted if records.event_time is not None]
+    assert (len(ends) == 1) == is_one_batch
+    assert (np.diff(np.concatenate(ends)) >= 0).all()
+    assert sum(map(len, ends)) == 2 * (rows // 2) ** 2 + 4
+
+
+def test_a_row_far_ahead_keeps_no_others_in_memory() -> None:
+    sides = WindowSides(Tumbling(10), (LEFT, RIGHT), KEYS)
+    times = np.array([0] * 1_000 + [99])
+    batch = batch_of(0, [Row("a", ts, 1) for ts in times.tolist()])
+    sides.add(0, Records(batch, times, np.zeros(len(times), np.uint64)), 0)
+    assert sides.next_ends(50, 1) is not None
+    [(left, _)] = sides._open.values()
+    assert left[0].batch.get_total_buffer_size() < 100
+
+
 # --- What a wrong join would do ---
 
 
@@ -311,7 +344,7 @@ def _takes_all(self: WindowSides, side: int, records: Any, watermark_ms: int) ->
 
 
 def _first_key_only(self: WindowJoinOperator, window: Any) -> None:
-    if window.start % 20:
+    if window.windows[0] % 20:
         _send_pairs(self, window)
 
 

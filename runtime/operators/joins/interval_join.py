@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from onceflow.runtime.arrays.sorting import stable_order
+from onceflow.runtime.operators.joins.asked import Asked
 from onceflow.runtime.operators.joins.described_sides import described_sides, side_readers
 from onceflow.runtime.operators.joins.frozen_sides import TABLE
 from onceflow.runtime.operators.joins.joined_columns import (
@@ -21,9 +21,9 @@ from onceflow.runtime.operators.joins.joined_columns import (
     null_keys,
 )
 from onceflow.runtime.operators.joins.rows_in_time import RowsInTime
-from onceflow.runtime.operators.joins.runs import SideRows, limit_of, pairs
+from onceflow.runtime.operators.joins.runs import PAIRS_MAX, SideRows, limit_of, pairs
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Mask, Records
+from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Mask, Records, concatenated
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.operator_state import restored_watermark
@@ -153,9 +153,10 @@ class IntervalJoinOperator:
         if side == RIGHT:
             earliest, latest = time - config.upper_ms, time - config.lower_ms
         matched = np.zeros(len(row), np.bool_)
-        order = stable_order(row)
+        asked = Asked(row, earliest, latest)
+        made: list[Records] = []
         for run in self._sides[1 - side].runs:
-            begin, counts = run.find(row, earliest, latest, order)
+            begin, counts = asked.find(run)
             if no_key is not None:
                 counts[no_key] = 0
             batches = (batch, run.batch) if side == LEFT else (run.batch, batch)
@@ -171,7 +172,12 @@ class IntervalJoinOperator:
                 if run.is_matched is not None:
                     run.is_matched[theirs] = True
                 times = np.maximum(time[mine], run.time[theirs])
-                self._out.emit(Records(self._gatherer.pairs(batches, rows), times))
+                made.append(Records(self._gatherer.pairs(batches, rows), times))
+                if sum(map(len, made)) >= PAIRS_MAX:
+                    self._out.emit(concatenated(made))
+                    made = []
+        if made:  # those of all runs in one batch, since each costs those behind it something, too
+            self._out.emit(concatenated(made))
         return matched
 
     def _on_time(self, side: int, records: Records) -> Records:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from onceflow.runtime.operators.joins.asked import Asked
 from onceflow.runtime.operators.joins.equal_rows import equal_rows
 from onceflow.runtime.operators.joins.joined_columns import LEFT, Gatherer
 from onceflow.runtime.operators.joins.ordered_changes import OrderedChanges
@@ -138,12 +139,13 @@ class Meetings:
     ) -> Iterator[tuple[Run, Indices, Indices]]:
         """(run of the other side, numbers of rows, places in the run) of all that meet, in pieces; within a
         run in the order of the rows."""
+        asked = Asked(rows.row[mine], earliest, latest)
         for run in self.sides[1 - rows.side].runs:
-            begin, counts = run.find(rows.row[mine], earliest, latest)
+            begin, counts = asked.find(run)
             if rows.has_key is not None:
                 counts[~rows.has_key[mine]] = 0
-            for asked, theirs in pairs(begin, counts):
-                asks = mine[asked]
+            for places, theirs in pairs(begin, counts):
+                asks = mine[places]
                 if run.is_gone is not None:
                     is_there = ~run.is_gone[theirs]
                     asks, theirs = asks[is_there], theirs[is_there]

@@ -80,27 +80,18 @@ class Run:
         self.by_time: Indices | None = None if is_matched is None else stable_order(time)
         self.expired = 0
         """How many of the first rows of `by_time` have expired."""
-        self.latest = int(time.max())
+        self.earliest, self.latest = int(time.min()), int(time.max())
         self.median = int(np.partition(time, len(time) // 2)[len(time) // 2])
 
     def __len__(self) -> int:
         return len(self.row)
 
-    def find(
-        self, row: Int64s, earliest: Int64s, latest: Int64s, order: Indices | None = None
-    ) -> tuple[Int64s, Int64s]:
+    def find(self, row: Int64s, earliest: Int64s, latest: Int64s) -> tuple[Int64s, Int64s]:
         """For each of these, where the rows of the same key from `earliest` to `latest` begin, and how many
-        there are. `order`: by row, so that neighbours look at the same memory: three times as fast."""
-        begin = self._search(self._places.of(row, earliest), order)
-        end = self._search(self._places.of(row, latest + 1), order)
+        there are. In the order of `row` neighbours look at the same memory: three times as fast."""
+        begin = np.searchsorted(self._numbers, self._places.of(row, earliest))
+        end = np.searchsorted(self._numbers, self._places.of(row, latest + 1))
         return begin, np.maximum(end - begin, 0)
-
-    def _search(self, numbers: Int64s, order: Indices | None) -> Int64s:
-        if order is None:
-            return np.searchsorted(self._numbers, numbers)
-        found = np.empty(len(numbers), np.int64)
-        found[order] = np.searchsorted(self._numbers, numbers[order])
-        return found
 
     def live(self, limit: int) -> Indices:
         """The rows that are there: later than `limit` and not taken away, or not yet told of."""

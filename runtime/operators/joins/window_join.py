@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.functions.lives import own_instance
 from onceflow.runtime.operators.assigners.firings import ONCE
@@ -26,17 +27,18 @@ from onceflow.runtime.operators.joins.joined_columns import (
     JoinedColumns,
     null_keys,
 )
-from onceflow.runtime.operators.joins.runs import pairs
+from onceflow.runtime.operators.joins.runs import PAIRS_MAX, pairs
 from onceflow.runtime.operators.joins.window_rows import WindowRows
 from onceflow.runtime.operators.joins.window_sides import (
-    Window,
+    EndedWindows,
     WindowSides,
     equal_rows,
     groups,
     watermark_meta,
 )
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.records import WATERMARK_MIN_MS, Records
+from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Records
+from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.rows import take_rows
@@ -118,13 +120,13 @@ class GroupConfig:
 
 
 class WindowJoinOperator:
-    """One subtask of a window join or a co-group. `fire` sends the windows that have ended, a whole one at a
-    time."""
+    """One subtask of a window join or a co-group. `fire` sends whole windows that have ended: those of a join
+    together until they have enough rows, since each batch costs those behind it something, too."""
 
     def __init__(self, config: WindowJoin) -> None:
         self._config = config
         self._watermark = WATERMARK_MIN_MS
-        self._send: Callable[[Window], None]
+        self._send: Callable[[EndedWindows], None]
         if config.group is None:
             self._gatherer = Gatherer(config.columns, config.passes, config.schemas, config.condition)
             self._send = self._send_pairs
@@ -161,9 +163,13 @@ class WindowJoinOperator:
 
     def fire(self, rows_max: int) -> int:
         fired = 0
-        while fired < rows_max and (window := self._sides.next_end(self._watermark)) is not None:
-            self._send(window)
-            fired += len(window)
+        while fired < rows_max:
+            at_once = 1 if self._config.group is not None else rows_max - fired
+            ended = self._sides.next_ends(self._watermark, at_once)
+            if ended is None:
+                break
+            self._send(ended)
+            fired += len(ended)
         return fired
 
     def snapshot(self) -> FrozenState:
@@ -183,56 +189,76 @@ class WindowJoinOperator:
 
     # --- Pairs ---
 
-    def _send_pairs(self, window: Window) -> None:
-        keys, padded = self._config.columns.keys, self._config.columns.padded
-        begin, counts = equal_rows(window)
-        no_key = null_keys(window.batches[LEFT], keys[LEFT])
+    def _send_pairs(self, ended: EndedWindows) -> None:
+        keys, is_padded = self._config.columns.keys, bool(self._config.columns.padded)
+        begin, counts = equal_rows(ended)
+        no_key = null_keys(ended.batches[LEFT], keys[LEFT])
         if no_key is not None:
-            counts[no_key[window.by_key[LEFT]]] = 0
-        matched = [np.zeros(batch.num_rows, np.bool_) for batch in window.batches]
+            counts[no_key[ended.by_key[LEFT]]] = 0
+        is_mixed = is_padded and len(ended.windows) > 1
+        if is_mixed and int(counts.sum()) > PAIRS_MAX:  # so many are sent as they are made
+            for window in ended.apart():
+                self._send_pairs(window)
+            return
+        made = self._made(ended, begin, counts)
+        if not is_mixed:
+            for batch, starts in made:
+                self._emit(batch, starts)
+        elif parts := list(made):  # what has no partner goes behind the pairs of its window
+            starts = np.concatenate([its for _, its in parts])
+            order = stable_order(starts)
+            batch = one_batch(pa.Table.from_batches([its for its, _ in parts]))
+            self._emit(take_rows(batch, order), starts[order])
+
+    def _made(
+        self, ended: EndedWindows, begin: Int64s, counts: Int64s
+    ) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
+        """The pairs, and the rows that have no partner; with the start of the window of each."""
+        padded = self._config.columns.padded
+        matched = [np.zeros(batch.num_rows, np.bool_) for batch in ended.batches]
         for asked, found in pairs(begin, counts):
-            rows = [window.by_key[LEFT][asked], window.by_key[RIGHT][found]]
-            holds = self._gatherer.holds(window.batches, rows)
+            rows = [ended.by_key[LEFT][asked], ended.by_key[RIGHT][found]]
+            holds = self._gatherer.holds(ended.batches, rows)
             if holds is not None:
                 rows = [its[holds] for its in rows]
             if not len(rows[LEFT]):
                 continue
-            for side in (LEFT, RIGHT):
+            for side in padded:
                 matched[side][rows[side]] = True
-            self._emit(self._gatherer.pairs(window.batches, rows), window.start)
+            yield self._gatherer.pairs(ended.batches, rows), ended.starts[LEFT][rows[LEFT]]
         for side in padded:
             alone = np.flatnonzero(~matched[side])
             if len(alone):
-                batch = take_rows(window.batches[side], alone)
-                self._emit(self._gatherer.alone(side, batch), window.start)
+                batch = take_rows(ended.batches[side], alone)
+                yield self._gatherer.alone(side, batch), ended.starts[side][alone]
 
-    def _emit(self, batch: pa.RecordBatch, start: int) -> None:
-        end = start + self._config.window.size_ms
-        bounds = [pa.array(np.full(batch.num_rows, time)) for time in (start, end)]
+    def _emit(self, batch: pa.RecordBatch, starts: Int64s) -> None:
+        ends = starts + self._config.window.size_ms
         schema = pa.schema([*batch.schema, *WINDOW_FIELDS])
-        whole = pa.RecordBatch.from_arrays([*batch.columns, *bounds], schema=schema)
-        self._out.emit(Records(whole, np.full(batch.num_rows, end - 1)))
+        columns = [*batch.columns, pa.array(starts), pa.array(ends)]
+        self._out.emit(Records(pa.RecordBatch.from_arrays(columns, schema=schema), ends - 1))
 
     # --- Groups ---
 
-    def _send_groups(self, window: Window) -> None:
+    def _send_groups(self, ended: EndedWindows) -> None:
         config = self._config.group
         assert config is not None
         sides = [
             read_records(config.uid, reader, Records(batch))
-            for reader, batch in zip(config.readers, window.batches, strict=True)
+            for reader, batch in zip(config.readers, ended.batches, strict=True)
         ]
-        end = window.start + self._config.window.size_ms
+        [start] = ended.windows  # at_once of `fire` is one row
+        end = start + self._config.window.size_ms
         made: list[Any] = []
         group = self._function.group
-        for left, right in groups(window):
+        for left, right in groups(ended):
             of = LEFT if len(left) else RIGHT
-            key = self._key(of, window.batches[of], int((left if of == LEFT else right)[0]))
+            key = self._key(of, ended.batches[of], int((left if of == LEFT else right)[0]))
             rows = [[side[n] for n in its.tolist()] for side, its in zip(sides, (left, right), strict=True)]
             try:
-                made.extend(group(rows[0], rows[1], GroupWindow(key, window.start, end)) or ())
+                made.extend(group(rows[0], rows[1], GroupWindow(key, start, end)) or ())
             except Exception as error:
-                place = f"key {key!r} in the window from {window.start} to {end}"
+                place = f"key {key!r} in the window from {start} to {end}"
                 raise user_error_at(config.uid, group, error, place) from error
         if not made:
             return

@@ -12,7 +12,7 @@ from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.joins.joined_columns import LEFT, RIGHT, JoinedColumns
 from onceflow.runtime.operators.joins.rows_in_time import RowsInTime
 from onceflow.runtime.operators.joins.runs import Run, SideRows, limit_of
-from onceflow.runtime.operators.joins.window_sides import Window, open_windows
+from onceflow.runtime.operators.joins.window_sides import EndedWindows, open_windows
 from onceflow.runtime.operators.operator import OperatorContext, RestoredState
 from onceflow.runtime.records import Indices, Int64s, Mask, Records
 from onceflow.runtime.state.columns import one_batch
@@ -55,9 +55,9 @@ class WindowRows:
         self._make_room(watermark_ms)
         return np.flatnonzero(~is_in_one)
 
-    def next_end(self, watermark_ms: int) -> Window | None:
-        """The first window in memory that ends by then, which is let go of; None: there is none, nor on
-        disk."""
+    def next_ends(self, watermark_ms: int, rows_max: int) -> EndedWindows | None:
+        """The first window in memory that ends by then, however many rows it has, which is let go of; None:
+        there is none, nor on disk."""
         limit = limit_of(watermark_ms, self._window.size_ms - 1)
         while (start := self._first_start()) is None or start > limit:
             self._make_room(watermark_ms)
@@ -68,7 +68,9 @@ class WindowRows:
         left, right = (_joined(schema, its) for schema, its in zip(self._schemas, found, strict=True))
         keys, numbers = np.unique(np.concatenate([left[1], right[1]]), return_inverse=True)
         self._rows.note_changed(keys)
-        return Window(start, (left[0], right[0]), (numbers[: len(left[1])], numbers[len(left[1]) :]))
+        starts = (np.full(len(left[1]), start), np.full(len(right[1]), start))
+        rows = (numbers[: len(left[1])], numbers[len(left[1]) :])
+        return EndedWindows((left[0], right[0]), starts, rows)
 
     def freeze(self, max_parallelism: int) -> FrozenRows:
         return self._rows.freeze(max_parallelism)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -39,22 +40,39 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Window:
-    """Both sides of a window that has ended, each as one batch."""
+class EndedWindows:
+    """Both sides of windows that have ended, each as one batch, the window that ends first before the
+    others; of no window is only a part of a key here."""
 
-    start: int
     batches: tuple[pa.RecordBatch, pa.RecordBatch]
+    starts: tuple[Int64s, Int64s]
+    """Where the window of each row begins."""
     rows: tuple[Int64s, Int64s]
-    """A number for the key of each row, the same on both sides."""
+    """A number for the key and the window of each row, the same on both sides; those of left rows in the
+    order of their windows."""
 
     def __len__(self) -> int:
         return sum(batch.num_rows for batch in self.batches)
+
+    @cached_property
+    def windows(self) -> Sequence[int]:
+        """The starts of the windows."""
+        starts: list[int] = np.unique(np.concatenate(self.starts)).tolist()
+        return starts
 
     @cached_property
     def by_key(self) -> tuple[Indices, Indices]:
         """The rows of each side by the number of their key, one key's in the order in which they came."""
         first, second = (stable_order(rows) for rows in self.rows)
         return first, second
+
+    def apart(self) -> Iterator[EndedWindows]:
+        """Each window by itself."""
+        for start in self.windows:
+            (a, b), (c, d) = (np.searchsorted(its, (start, start + 1)).tolist() for its in self.starts)
+            batches = (self.batches[0].slice(a, b - a), self.batches[1].slice(c, d - c))
+            starts = (self.starts[0][a:b], self.starts[1][c:d])
+            yield EndedWindows(batches, starts, (self.rows[0][a:b], self.rows[1][c:d]))
 
 
 class WindowSides:
@@ -85,19 +103,32 @@ class WindowSides:
             self._add(side, records.batch, records.key_hash, starts, rows)
         return np.flatnonzero(~is_in_one)
 
-    def next_end(self, watermark_ms: int) -> Window | None:
-        """The first window that ends by then, which is let go of; None: there is none."""
-        start = min(self._open, default=None)
-        if start is None or start + self._window.size_ms - 1 > watermark_ms:
+    def next_ends(self, watermark_ms: int, rows_max: int) -> EndedWindows | None:
+        """The first windows that end by then, with about so many rows, which are let go of; None: there is
+        none."""
+        parts: tuple[list[Part], list[Part]] = ([], [])
+        starts: tuple[list[int], list[int]] = ([], [])
+        count = 0
+        for start in sorted(
+            start for start in self._open if start + self._window.size_ms - 1 <= watermark_ms
+        ):
+            if count >= rows_max:
+                break
+            for side, its in enumerate(self._open.pop(start)):
+                parts[side].extend(its)
+                starts[side].extend([start] * len(its))
+                count += sum(len(part.key_hash) for part in its)
+        if not count:
             return None
-        sides = self._open.pop(start)
-        first, second = (_joined(schema, its) for schema, its in zip(self._schemas, sides, strict=True))
         table = keyed_table(Layout(self._key_schema.names, self._key_schema, {}))
-        rows = [
-            table.find_or_add(keys_of(batch, names, self._key_schema), key_hash)
-            for names, (batch, key_hash) in zip(self._keys, (first, second), strict=True)
-        ]
-        return Window(start, (first[0], second[0]), (rows[0], rows[1]))
+        batches, begins, rows = [], [], []
+        for schema, names, its, of in zip(self._schemas, self._keys, parts, starts, strict=True):
+            batch, key_hash = _joined(schema, its)
+            begin = np.repeat(np.array(of, np.int64), [len(part.key_hash) for part in its])
+            batches.append(batch)
+            begins.append(begin)
+            rows.append(table.find_or_add(keys_of(batch, names, self._key_schema), key_hash, begin))
+        return EndedWindows((batches[0], batches[1]), (begins[0], begins[1]), (rows[0], rows[1]))
 
     def freeze(self, max_parallelism: int) -> FrozenRows:
         """What is in open windows now; the window's start in the place of a time."""
@@ -120,12 +151,22 @@ class WindowSides:
         pass
 
     def _add(self, side: int, batch: pa.RecordBatch, hashes: UInt64s, starts: Int64s, rows: Indices) -> None:
-        for start in np.unique(starts[rows]).tolist():
-            mine = rows[starts[rows] == start]
+        """Windows next to each other share memory until the last of them has ended; others have their own, so
+        that a row far ahead keeps no others in memory."""
+        starts = starts[rows]
+        is_whole = len(rows) == batch.num_rows
+        if np.any(starts[1:] < starts[:-1]):
+            order = stable_order(starts)
+            starts, rows, is_whole = starts[order], rows[order], False
+        ahead = np.flatnonzero(np.diff(starts) > self._window.slide_ms) + 1
+        for near in np.split(np.arange(len(rows)), ahead):
             part = Part(batch, hashes)
-            if len(mine) < batch.num_rows:
-                part = Part(take_rows(batch, mine), hashes[mine])
-            self._open.setdefault(start, ([], []))[side].append(part)
+            if not is_whole or len(ahead):
+                part = Part(take_rows(batch, rows[near]), hashes[rows[near]])
+            begins = np.flatnonzero(np.diff(starts[near], prepend=starts[near[0]] - 1))
+            for first, end in pairwise([*begins.tolist(), len(near)]):
+                its = Part(part.batch.slice(first, end - first), part.key_hash[first:end])
+                self._open.setdefault(int(starts[near[first]]), ([], []))[side].append(its)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +199,17 @@ def open_windows(
             yield starts, np.flatnonzero(is_open)
 
 
-def equal_rows(window: Window) -> tuple[Int64s, Int64s]:
+def equal_rows(ended: EndedWindows) -> tuple[Int64s, Int64s]:
     """For each left row, in the order of `by_key[0]`, where the right rows of its key begin in `by_key[1]`,
     and how many there are."""
-    left, right = (rows[order] for rows, order in zip(window.rows, window.by_key, strict=True))
-    begin = np.searchsorted(right, left, side="left")
-    return begin, np.searchsorted(right, left, side="right") - begin
+    left, right = ended.rows
+    of_key = np.bincount(right, minlength=int(left.max(initial=-1)) + 1)
+    asked = left[ended.by_key[0]]
+    return (np.cumsum(of_key) - of_key)[asked], of_key[asked]
 
 
-def groups(window: Window) -> Iterator[tuple[Indices, Indices]]:
-    """The rows of each key on both sides; one of the two may be empty."""
+def groups(window: EndedWindows) -> Iterator[tuple[Indices, Indices]]:
+    """The rows of each key of one window on both sides; one of the two may be empty."""
     count = 1 + max((int(rows.max()) for rows in window.rows if len(rows)), default=-1)
     ends: list[npt.NDArray[np.int64]] = []
     for rows in window.rows:
