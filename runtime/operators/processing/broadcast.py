@@ -16,10 +16,10 @@ from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Ou
 from onceflow.runtime.operators.processing.keyed_process import KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig, ProcessOperator
 from onceflow.runtime.records import WATERMARK_MIN_MS, Records
+from onceflow.runtime.state.declared_state import State
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
 from onceflow.runtime.state.evolution.conversion import converted
 from onceflow.runtime.state.evolution.readers import Reader, Readers, names_kept_as
-from onceflow.runtime.state.handles import State
 from onceflow.runtime.state.row_values import MapCodec, NoKey
 from onceflow.runtime.state.state_names import checked_former_names
 from onceflow.runtime.types.records_of_columns import RecordReader
