@@ -35,6 +35,11 @@ COVERED = (
         "renamed_parts state_names",
     ),
     Covered("objects that are kept as pickles", "unit/state/test_object_codecs", "pickled_objects"),
+    Covered(
+        "objects as state by key",
+        "properties/test_object_states unit/changed_programs/test_object_states",
+        "kept_objects declared_state",
+    ),
     Covered("changed types", "properties/test_schema_evolution", "conversion members readers restored"),
     Covered(
         "what an aggregate of the user's has to say of its types",

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained
-from onceflow.runtime.state.handles import State
+from onceflow.runtime.state.declared_state import State
 from onceflow.runtime.state.operator_lists import OperatorList
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import describe_record

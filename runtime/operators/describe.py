@@ -47,6 +47,7 @@ from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.declared import declared_states
 from onceflow.runtime.operators.triggers.built_in import BuiltInTrigger
+from onceflow.runtime.state.declared_state import State
 from onceflow.runtime.state.description import (
     RECORD,
     Expression,
@@ -57,7 +58,7 @@ from onceflow.runtime.state.description import (
     type_text,
 )
 from onceflow.runtime.state.evolution.readers import Reader
-from onceflow.runtime.state.handles import ListState, MapState, State
+from onceflow.runtime.state.handles import ListState, MapState
 from onceflow.runtime.types.user_functions import function_name
 from onceflow.runtime.types.value_types import ValueType
 
@@ -146,7 +147,8 @@ def state_part(state: State) -> StatePart:
     """A declared state of a KeyedProcess."""
     kind = "list" if isinstance(state, ListState) else "map" if isinstance(state, MapState) else "value"
     kept = type_text(state.of_rows.codec.field.type)
-    return StatePart(state.name, kind, kept, is_nullable=True, ttl=state.ttl)
+    of, codec = ("", "") if state.objects is None else (state.objects.title, state.objects.name)
+    return StatePart(state.name, kind, kept, function=of, is_nullable=True, ttl=state.ttl, codec=codec)
 
 
 def state_readers(states: Iterable[State], column: str) -> dict[str, Reader]:

@@ -12,27 +12,19 @@ and records it is found at the next checkpoint.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from collections.abc import ItemsView, Iterable, KeysView, Mapping, ValuesView
+from typing import Any, Generic, Self, TypeVar, overload
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.state.accepted_values import acceptor
-from onceflow.runtime.state.description import TimeToLive
+from onceflow.runtime.state.declared_state import State
 from onceflow.runtime.state.expiring_items import ExpiringList, ExpiringMap
 from onceflow.runtime.state.expiring_values import ExpiringValue
-from onceflow.runtime.state.row_values import (
-    Codec,
-    Cursor,
-    ListCodec,
-    MapCodec,
-    Outside,
-    RowValues,
-    ValueCodec,
-)
-from onceflow.runtime.state.state_names import check_state_name, checked_former_names
-from onceflow.runtime.state.ttl import Refresh, Time, time_to_live
+from onceflow.runtime.state.kept_objects import CodecName, accepting, kept_values, objects_of
+from onceflow.runtime.state.row_values import Cursor, ListCodec, MapCodec
+from onceflow.runtime.state.state_names import checked_former_names
+from onceflow.runtime.state.ttl import Refresh, Time
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.record_types import describe_type
 
@@ -41,37 +33,10 @@ K = TypeVar("K")
 D = TypeVar("D")
 
 
-class State:
-    """What the three kinds have in common: a name, a time to live or none, and for the operator `bind`."""
-
-    def __init__(
-        self, name: str, codec: Callable[[], Codec], ttl: str | int | None, refresh: Refresh, time: Time
-    ) -> None:
-        check_state_name(name)
-        self.name = name
-        self.ttl: TimeToLive | None = time_to_live(name, ttl, refresh, time)
-        self.of_rows: RowValues = Outside(codec())
-        self.former_names: tuple[str, ...] = ()
-        """What it was called in programs before."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            kind = type(self).__name__
-            there = sorted(each for each in dir(type(self)) if not each.startswith("_") and each != "bind")
-            raise AttributeError(f"a {kind} has no {name!r}: it has {', '.join(there)}", name=name, obj=self)
-
-    def bind(self, cursor: Cursor) -> Self:
-        """A fresh state of the same declaration, whose current key is the cursor's. Called by the
-        operator."""
-        fresh = copy.copy(self)
-        fresh.of_rows = RowValues(self.of_rows.codec, cursor)
-        return fresh
-
-
 @explained
 class ValueState(State, Generic[V]):
     """One value for each key. `former_names`: what the state was called before; it keeps what was kept so.
+    `codec="msgspec"` or `"pickle"`: values are kept as bytes, for classes that have no columns.
 
     `ttl="1 d"`: it is forgotten so long after it was set, by the event time of the record, or with
     `ttl_time="processing"` by the clock. `ttl_refresh="read"`: so long after it was set or read.
@@ -85,10 +50,12 @@ class ValueState(State, Generic[V]):
         ttl_refresh: Refresh = "write",
         ttl_time: Time = "event",
         former_names: Iterable[str] = (),
+        codec: CodecName = "columns",
     ) -> None:
-        super().__init__(name, lambda: ValueCodec(name, value_type), ttl, ttl_refresh, ttl_time)
-        self.former_names = checked_former_names(name, former_names)
-        self._accept = acceptor(name, value_type)
+        objects = objects_of(name, value_type, codec)
+        super().__init__(name, lambda: kept_values(name, value_type, objects), ttl, ttl_refresh, ttl_time)
+        self.former_names, self.objects = checked_former_names(name, former_names), objects
+        self._accept = accepting(name, value_type, objects)
         self._expiring: ExpiringValue | None = None
 
     def bind(self, cursor: Cursor) -> Self:
@@ -126,7 +93,8 @@ class ValueState(State, Generic[V]):
 
 @explained
 class MapState(State, Generic[K, V]):
-    """A dictionary for each key; without entries it costs nothing.
+    """A dictionary for each key; without entries it costs nothing. `codec`: how its values are kept, as of a
+    ValueState; keys are columns.
 
     `ttl="1 d"`: each entry is forgotten so long after it was put, by the event time of the record, or with
     `ttl_time="processing"` by the clock. `ttl_refresh="read"`: so long after it was put or read, by itself or
@@ -142,14 +110,22 @@ class MapState(State, Generic[K, V]):
         ttl_refresh: Refresh = "write",
         ttl_time: Time = "event",
         former_names: Iterable[str] = (),
+        codec: CodecName = "columns",
     ) -> None:
         if not describe_type(key_type, f"state {name!r}").is_immutable:
             raise GraphError(
                 f"state {name!r}: a map's keys can't be {type_name(key_type)}; use str, int or the like"
             )
-        super().__init__(name, lambda: MapCodec(name, key_type, value_type), ttl, ttl_refresh, ttl_time)
-        self.former_names = checked_former_names(name, former_names)
-        self._accept_key, self._accept = acceptor(name, key_type), acceptor(name, value_type)
+        objects = objects_of(name, value_type, codec)
+
+        def entries() -> MapCodec:
+            return MapCodec(
+                name, key_type, value_type, kept_values(name, value_type, objects, nullable=False)
+            )
+
+        super().__init__(name, entries, ttl, ttl_refresh, ttl_time)
+        self.former_names, self.objects = checked_former_names(name, former_names), objects
+        self._accept_key, self._accept = acceptor(name, key_type), accepting(name, value_type, objects)
         self._expiring: ExpiringMap | None = None
 
     def bind(self, cursor: Cursor) -> Self:
@@ -242,7 +218,7 @@ class MapState(State, Generic[K, V]):
 
 @explained
 class ListState(State, Generic[V]):
-    """A list for each key.
+    """A list for each key. `codec`: how its elements are kept, as of a ValueState.
 
     `ttl="1 d"`: each element is forgotten so long after it was added, by the event time of the record, or
     with `ttl_time="processing"` by the clock. `ttl_refresh="read"`: so long after it was added or read.
@@ -256,10 +232,16 @@ class ListState(State, Generic[V]):
         ttl_refresh: Refresh = "write",
         ttl_time: Time = "event",
         former_names: Iterable[str] = (),
+        codec: CodecName = "columns",
     ) -> None:
-        super().__init__(name, lambda: ListCodec(name, value_type), ttl, ttl_refresh, ttl_time)
-        self.former_names = checked_former_names(name, former_names)
-        self._accept = acceptor(name, value_type)
+        objects = objects_of(name, value_type, codec)
+
+        def elements() -> ListCodec:
+            return ListCodec(name, value_type, kept_values(name, value_type, objects, nullable=False))
+
+        super().__init__(name, elements, ttl, ttl_refresh, ttl_time)
+        self.former_names, self.objects = checked_former_names(name, former_names), objects
+        self._accept = accepting(name, value_type, objects)
         self._expiring: ExpiringList | None = None
 
     def bind(self, cursor: Cursor) -> Self:

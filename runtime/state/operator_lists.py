@@ -12,23 +12,21 @@ out evenly, or with UnionListState each subtask gets all.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Literal, Self, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError, UserFunctionError
 from onceflow.runtime.explained_calls import explained
-from onceflow.runtime.state.accepted_values import acceptor
 from onceflow.runtime.state.description import StatePart, type_text
 from onceflow.runtime.state.evolution.readers import Reader
-from onceflow.runtime.state.object_codecs import checked_object, decoded, encoded, object_codec
+from onceflow.runtime.state.kept_objects import CodecName, accepting, objects_of
+from onceflow.runtime.state.object_codecs import decoded, encoded
 from onceflow.runtime.state.row_values import ListCodec
 from onceflow.runtime.state.state_names import check_state_name, checked_former_names
 
 V = TypeVar("V")
-
-CodecName = Literal["columns", "msgspec", "pickle"]
 
 
 class OperatorList(Generic[V]):
@@ -49,14 +47,9 @@ class OperatorList(Generic[V]):
         check_state_name(name)
         self.former_names = checked_former_names(name, former_names)
         self.name = name
-        self._objects = None if codec == "columns" else object_codec(codec, value_type, name)
+        self._objects = objects_of(name, value_type, codec)
         self._columns = _columns(name, value_type) if self._objects is None else ListCodec(name, bytes)
-        self._accept: Callable[[Any], Any]
-        if self._objects is None:
-            self._accept = acceptor(name, value_type)
-        else:
-            objects = self._objects
-            self._accept = lambda value: checked_object(objects, value_type, name, value)
+        self._accept = accepting(name, value_type, self._objects)
         self._values: list[V] | None = None
 
     def get(self) -> list[V]:

@@ -244,11 +244,12 @@ class ValueCodec:
 class ListCodec:
     """A list of values of one type."""
 
-    def __init__(self, name: str, python_type: Any) -> None:
-        self._item = ValueCodec(name, python_type, nullable=False)
+    def __init__(self, name: str, python_type: Any, item: Codec | None = None) -> None:
+        """`item`: how one of them is kept, if not as columns."""
+        self._item: Codec = item or ValueCodec(name, python_type, nullable=False)
         self.field = pa.field(name, pa.list_(self._item.field.with_name("item")))
         self.is_immutable = self._item.is_immutable
-        self.reads = ValueType(self.field.type, True, self.is_immutable, ListOf(self._item.type, "list"))
+        self.reads = ValueType(self.field.type, True, self.is_immutable, ListOf(self._item.reads, "list"))
 
     def to_arrow(self, values: list[Any]) -> pa.Array:
         flat = self._item.to_arrow([item for items in values if items for item in items])
@@ -263,13 +264,14 @@ class ListCodec:
 class MapCodec:
     """A dictionary: a list of its entries."""
 
-    def __init__(self, name: str, key_type: Any, value_type: Any) -> None:
+    def __init__(self, name: str, key_type: Any, value_type: Any, value: Codec | None = None) -> None:
+        """`value`: how one is kept, if not as columns."""
         self._key = ValueCodec(name, key_type, nullable=False)
-        self._value = ValueCodec(name, value_type, nullable=False)
+        self._value: Codec = value or ValueCodec(name, value_type, nullable=False)
         self._entry = [self._key.field.with_name("key"), self._value.field.with_name("value")]
         self.field = pa.field(name, pa.list_(pa.field("item", pa.struct(self._entry), nullable=False)))
         self.is_immutable = self._value.is_immutable
-        entries = MapOf(self._key.type, self._value.type)
+        entries = MapOf(self._key.type, self._value.reads)
         self.reads = ValueType(self.field.type, True, self.is_immutable, entries)
 
     def to_arrow(self, values: list[Any]) -> pa.Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
-from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.state.description import StateDescription, StatePart
 from onceflow.runtime.state.in_flight import is_in_flight
 from onceflow.runtime.state_tables.shapes import BROADCAST, KEYS_TABLE, LISTS_TABLE, TIMERS, Shape
 from onceflow.runtime.state_tables.source_offsets import OFFSETS
@@ -30,16 +30,20 @@ def shapes_of_operator(uid: str, described: StateDescription) -> Iterator[Shape]
     """The tables of what one operator keeps."""
     if described.table == LISTS_TABLE:
         for part in described.parts:
-            kind = f"{part.kind} by {part.codec}" if part.codec else part.kind
-            yield Shape(uid, part.name, kind, LISTS_TABLE, described, part)
+            yield Shape(uid, part.name, _kind(part), LISTS_TABLE, described, part)
         return
     if described.table != KEYS_TABLE:
         yield Shape(uid, described.table, described.kind, described.table, described)
         return
     for part in described.parts:
         has_key = part.kind != BROADCAST
-        yield Shape(uid, part.name, part.kind, KEYS_TABLE, described if has_key else None, part)
+        yield Shape(uid, part.name, _kind(part), KEYS_TABLE, described if has_key else None, part)
     timers = TIMERS
     while timers in {part.name for part in described.parts}:
         timers += "_"
     yield Shape(uid, timers, TIMERS, KEYS_TABLE, described, is_timers=True)
+
+
+def _kind(part: StatePart) -> str:
+    """`value`, or `value by pickle`."""
+    return f"{part.kind} by {part.codec}" if part.codec else part.kind

@@ -14,7 +14,8 @@ from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig, ProcessOperator
 from onceflow.runtime.records import WATERMARK_MIN_MS
-from onceflow.runtime.state.handles import ListState, MapState, State, ValueState
+from onceflow.runtime.state.declared_state import State
+from onceflow.runtime.state.handles import ListState, MapState, ValueState
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.state.timers import Timer
 from onceflow.runtime.testing.harness import OperatorHarness

@@ -76,7 +76,7 @@ def test_everything_that_users_call_says_which_argument_it_does_not_have() -> No
         (
             lambda: ValueState("n"),
             "ValueState lacks value_type; its arguments are name, value_type, ttl, ttl_refresh, ttl_time, "
-            "former_names",
+            "former_names, codec",
         ),  # type: ignore[call-arg]
         (
             lambda: tumbling("1 s", "2 s", "3 s"),  # type: ignore[call-arg]

@@ -28,9 +28,9 @@ from onceflow.runtime.operators.processing.broadcast_state import (
 from onceflow.runtime.operators.processing.keyed_process import KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessOperator
 from onceflow.runtime.records import WATERMARK_MIN_MS, Records, UInt64s
+from onceflow.runtime.state.declared_state import State
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
 from onceflow.runtime.state.evolution.readers import Reader, Readers, names_kept_as
-from onceflow.runtime.state.handles import State
 from onceflow.runtime.state.row_values import NoKey
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import read_records, shown_record, user_error_at

@@ -20,7 +20,8 @@ from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.operators.aggregation.aggregates import AggregateFunction
 from onceflow.runtime.operators.aggregation.returned_types import returned_hint
-from onceflow.runtime.state.handles import State, ValueState
+from onceflow.runtime.state.declared_state import State
+from onceflow.runtime.state.handles import ValueState
 from onceflow.runtime.state.row_values import Cursor
 from onceflow.runtime.state.state_names import checked_former_names
 from onceflow.runtime.state.ttl import Refresh, Time

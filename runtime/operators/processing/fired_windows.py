@@ -19,7 +19,8 @@ from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProces
 from onceflow.runtime.operators.processing.window_process import WindowCtx, WindowProcess, WindowState
 from onceflow.runtime.operators.triggers.bounds import WindowBounds
 from onceflow.runtime.records import WATERMARK_MAX_MS
-from onceflow.runtime.state.handles import MapState, State
+from onceflow.runtime.state.declared_state import State
+from onceflow.runtime.state.handles import MapState
 from onceflow.runtime.state.timers import Timer
 from onceflow.runtime.types.user_functions import user_error_at
 

@@ -10,7 +10,7 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.operators.timers import Timers
 from onceflow.runtime.operators.triggers.bounds import WindowBounds
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
-from onceflow.runtime.state.handles import State
+from onceflow.runtime.state.declared_state import State
 
 In = TypeVar("In")
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from onceflow.runtime.errors import UsageError, UserFunctionError
-from onceflow.runtime.state.handles import ListState, MapState, State, ValueState
+from onceflow.runtime.state.declared_state import State
+from onceflow.runtime.state.handles import ListState, MapState, ValueState
 from onceflow.runtime.state.row_values import Cursor
 from onceflow.runtime.state.table import LiveRows
 from onceflow.runtime.state.timers import KeyTimers

@@ -14,7 +14,8 @@ from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig, ProcessOperator
-from onceflow.runtime.state.handles import MapState, State, ValueState
+from onceflow.runtime.state.declared_state import State
+from onceflow.runtime.state.handles import MapState, ValueState
 from onceflow.runtime.state.sweep import FORGOTTEN_MAX
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.types.columns_of_records import RecordWriter
