@@ -248,7 +248,7 @@ COVERED = (
     Covered(
         "rules for every subtask: restarts, crashes, and what is refused",
         "unit/api/test_broadcast_streams",
-        "processing.broadcast",
+        "processing.broadcast processing.broadcast_state processing.keyless_broadcast",
     ),
     Covered(
         "what operators share",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import pyarrow as pa
 
-from onceflow.runtime.api.connected_streams import side_of
+from onceflow.runtime.api.connected_streams import ConnectedStreams, check_job, check_pair, side_of
 from onceflow.runtime.api.near_misses import no_such_name
 from onceflow.runtime.api.record_functions import kept_by
 from onceflow.runtime.api.records_of_functions import record_taken, records_made
@@ -160,6 +160,18 @@ class KeylessBroadcastStreams(Generic[L, R]):
         name = f"process {type(process).__name__}"
         beside = Beside(uid, name, process, Side(frozenset(reader.columns)), left)
         return _added(job, beside, rules, reads_rules, lambda *_: built, made)
+
+
+def connected(
+    left: Stream[Any], other: Any
+) -> ConnectedStreams[Any, Any] | KeylessBroadcastStreams[Any, Any]:
+    """See Stream.connect."""
+    where = f"connect at {left._input.step.uid!r}"
+    if isinstance(other, BroadcastStream):
+        check_job(where, left, other.stream)
+        return KeylessBroadcastStreams(left, other)
+    check_pair(where, left, other, type(left))
+    return ConnectedStreams(left, other)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from onceflow.runtime.api.async_streams import (
     map_async,
 )
 from onceflow.runtime.api.batch_functions import map_batches
-from onceflow.runtime.api.broadcast_streams import BroadcastStream, KeylessBroadcastStreams
+from onceflow.runtime.api.broadcast_streams import BroadcastStream, KeylessBroadcastStreams, connected
 from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
-from onceflow.runtime.api.connected_streams import ConnectedStreams, check_job, check_pair
+from onceflow.runtime.api.connected_streams import ConnectedStreams
 from onceflow.runtime.api.error_policies import NO_ASIDE, Aside, OnError
 from onceflow.runtime.api.keyed_stream import KeyedStream
 from onceflow.runtime.api.keyless_processes import processed_each
@@ -254,28 +254,20 @@ class Stream(Generic[T]):
     def connect(self, other: BroadcastStream[R]) -> KeylessBroadcastStreams[T, R]: ...
     def connect(self, other: Any) -> Any:
         """This stream, the left one, and another of any type, for one function that sees the records of both:
-        `a.connect(b).map(YourCoMap())`; or one that all subtasks get, `rules.broadcast()`, for a
-        BroadcastProcess. With state by key, key this one first, or both: see KeyedStream.connect."""
-        if isinstance(other, BroadcastStream):
-            check_job(f"connect at {self._input.step.uid!r}", self, other.stream)
-            return KeylessBroadcastStreams(self, other)
-        check_pair(f"connect at {self._input.step.uid!r}", self, other, Stream)
-        return ConnectedStreams(self, other)
+        `a.connect(b).map(YourCoMap())`; or `rules.broadcast()`, which all subtasks get, for a
+        BroadcastProcess. With state, key this one or both first: see KeyedStream.connect."""
+        return connected(self, other)
 
     def iterate(self, body: Body, uid: str | None = None) -> Stream[Any]:
         """Rows that go round until the body lets them out: `body(loop)` gets the stream of the rows in the
         loop, those that come in and those that come round, and returns `(again, done)`: rows of the same
-        columns that go round once more, and rows that leave; they are the result.
-
-        There is no event time in a loop or behind it, so no windows. A checkpoint holds what goes round. With
-        bounded input the loop ends when no row is left in it. Keep what goes round in bounds: the way back
-        is a queue in memory, which has none.
-        """
+        columns that go round once more, and rows that leave; they are the result. There is no event time in a
+        loop or behind it, so no windows. A checkpoint holds what goes round. Bounded input ends when no row
+        is left in the loop. Keep what goes round in bounds: the queue on the way back has none."""
         return add_loop(self._job, self._input, self._uid(uid, "iterate"), body)
 
     def broadcast(self) -> BroadcastStream[T]:
-        """The same rows for every subtask of what a stream is connected with: `a.connect(rules.broadcast())`,
-        or `a.key_by(k).connect(rules.broadcast())`."""
+        """The same rows for every subtask: `a.connect(rules.broadcast())`, also where `a` is keyed."""
         return BroadcastStream(self)
 
     def rebalance(self) -> Stream[T]:
