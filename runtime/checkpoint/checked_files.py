@@ -22,8 +22,8 @@ from isal import isal_zlib  # zlib's numbers, at four times its speed
 
 from onceflow.runtime.checkpoint.copies import copy_path
 from onceflow.runtime.checkpoint.manifest import TableFile
-from onceflow.runtime.checkpoint.spool import Spool
 from onceflow.runtime.checkpoint.store import CheckpointStore, DistantStore
+from onceflow.runtime.environment.spool import Spool
 from onceflow.runtime.errors import CorruptCheckpointError
 
 AT_ONCE = 8
@@ -73,7 +73,7 @@ class CheckedFiles:
         whole; OSError; Retryable if there is no room for what is fetched.
         """
         spools = isinstance(self._store, DistantStore) and len(wanted) > 0
-        spool = Spool(self._folder) if spools else None
+        spool = Spool("the state that is read from the checkpoint folder", self._folder) if spools else None
         places = itertools.accumulate((each.table.size for each in wanted), initial=0)
         checks = [
             _Check(self._store, each, place, spool) for each, place in zip(wanted, places, strict=False)

@@ -207,4 +207,4 @@ class JobGraph:
 
 
 def _overflows(state: StateDescription) -> bool:
-    return state.table in OVERFLOWING or state.kind in OVERFLOWING_JOINS
+    return state.table in OVERFLOWING or state.kind in (*OVERFLOWING_JOINS, "iterate")

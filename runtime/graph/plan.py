@@ -27,8 +27,8 @@ SIDES = ("left", "right")
 
 
 IN_MEMORY = (
-    "keeps its state in memory: of --state-backend rocksdb process functions, rolling reduces, windows, and "
-    "joins make use (docs/state-backends.md)"
+    "keeps its state in memory: of --state-backend rocksdb process functions, rolling reduces, windows, "
+    "joins and loops make use (docs/state-backends.md)"
 )
 UNNAMED = "keeps state, and has no uid= of yours: a program that has changed may not find the state again"
 

@@ -240,6 +240,11 @@ class StateBackend(Protocol):
         have beside the key."""
         ...
 
+    def queue_bytes(self) -> Callable[[], int] | None:
+        """Called once for a queue of rows: says how many bytes of it may be in memory, at any time. None: it
+        stays there."""
+        ...
+
 
 class Unlimited:
     """StateBackend: all in memory, as much as there is."""
@@ -254,6 +259,9 @@ class Unlimited:
 
     def grouped_overflow(self, table: KeyedGroups, columns: Sequence[str]) -> GroupedOverflow:
         return GroupsInMemory(table)
+
+    def queue_bytes(self) -> Callable[[], int] | None:
+        return None
 
 
 UNLIMITED = Unlimited()

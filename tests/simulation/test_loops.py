@@ -19,9 +19,10 @@ from onceflow.runtime.operators.iteration.back_edge import BackEdge
 from onceflow.runtime.operators.iteration.head import IterationHead
 from onceflow.runtime.records import LoopToken, Records
 from onceflow.runtime.testing.mutation import Mutant, mutated
+from onceflow.runtime.testing.tight_state import tight_rocksdb
 from onceflow.runtime.testing.violations import Violation
 from onceflow.testing import simulate
-from onceflow.testing.simulation import SimulationError
+from onceflow.testing.simulation import SimulationError, simulate_with
 
 INPUT = {"rides-0": list(range(20)), "rides-1": list(range(20, 34))}
 
@@ -70,6 +71,31 @@ def test_each_row_leaves_the_loop_once_whatever_is_killed() -> None:
     report = simulate(carousel(), ROWS, seeds=60)
     assert report.rows == {"done": 34}
     assert len(report.crashes) == 7, "of every kind"
+
+
+def test_each_row_leaves_a_loop_once_whose_rows_wait_on_disk() -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        report = simulate_with(state, carousel(), ROWS, range(1, 25))
+    assert report.rows == {"done": 34}
+    assert len(report.crashes) > 4
+
+
+def test_nobody_is_warned_that_a_loop_stays_in_memory() -> None:
+    graph = carousel().build()
+    assert "iterate" in {state.kind for state in graph.states().values() if state is not None}
+    assert graph.states_in_memory() == []
+
+
+def _log_in_memory_alone(self: BackEdge, checkpoint_id: int) -> None:
+    self._logged_id = checkpoint_id
+    self._log = [waiting for waiting in self._queue if isinstance(waiting, Records)]
+
+
+def test_rows_on_disk_that_are_not_logged_are_missed() -> None:
+    mutant = Mutant("what is on disk is not logged", [(BackEdge, "begin_log", _log_in_memory_alone)])
+    missed = pytest.raises((SimulationError, Violation), match=r"lacks [0-9]+ rows")
+    with tight_rocksdb(rows_in_memory=1) as state, mutated(mutant), missed:
+        simulate_with(state, carousel(), ROWS, [1, 2, 3, 4, 5, 98])
 
 
 def _log_nothing_that_waits(self: BackEdge, checkpoint_id: int) -> None:

@@ -3,7 +3,7 @@
 A loop has a head, where its input and the rows that come round meet, a body, and a tail, which sends rows
 back. Subtask i of the tail sends to subtask i of the head, which is in the same slot: so the way back is a
 queue of this process, no channel. It has no bound: a tail that waited for room at the head, whose own rows
-wait for room in the body, would wait for ever.
+wait for room in the body, would wait for ever. Where state may go to disk, so may what waits (row_queue.py).
 
 A barrier does not go round. When it is at the head, what is in the queue has been computed from rows before
 it; so has what the tail sends until the barrier has come through the body to the tail. All of that is in
@@ -13,8 +13,9 @@ Snapshots for Distributed Dataflows", 2015, section 4.3, which gives it to the h
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Callable
 
+from onceflow.runtime.operators.iteration.row_queue import RowQueue, Waiting
 from onceflow.runtime.records import LoopToken, Records
 
 
@@ -22,8 +23,8 @@ class BackEdge:
     """One subtask's queue, shared by the head and the tail. One thread calls it."""
 
     def __init__(self) -> None:
-        self._queue: deque[Records] = deque()
-        self._log: list[Records] = []
+        self._queue = RowQueue()
+        self._log: list[Waiting] = []
         self._logged_id: int | None = None
         """The checkpoint whose barrier has left the head and has not come to the tail."""
         self.is_over = False
@@ -37,19 +38,17 @@ class BackEdge:
 
     def send(self, records: Records) -> None:
         """The tail: these go round once more."""
-        self._queue.append(records)
+        waiting = self._queue.append(records)
         if self._logged_id is not None:
-            self._log.append(records)
+            self._log.append(waiting)
+
+    def keep_in_memory(self, bytes_max: Callable[[], int] | None) -> None:
+        """Keep so many bytes of what waits in memory, and the rest in files; None: all."""
+        self._queue.bytes_max = bytes_max
 
     def take(self, rows_max: int) -> Records | None:
         """The head: about so many of the rows that have waited longest, or None if none waits."""
-        if not self._queue:
-            return None
-        first = self._queue.popleft()
-        if len(first) <= rows_max:
-            return first
-        self._queue.appendleft(first.slice(rows_max, len(first) - rows_max))
-        return first.slice(0, rows_max)
+        return self._queue.take(rows_max)
 
     def begin_log(self, checkpoint_id: int) -> None:
         """The barrier is at the head. An earlier one that never came to the tail has been given up."""
@@ -60,7 +59,7 @@ class BackEdge:
         """Whether the barrier has left the head and has not come to the tail."""
         return self._logged_id == checkpoint_id
 
-    def end_log(self, checkpoint_id: int) -> list[Records]:
+    def end_log(self, checkpoint_id: int) -> list[Waiting]:
         """The barrier is at the tail: what was in flight at it. [] of a checkpoint that has been given up."""
         if checkpoint_id != self._logged_id:
             return []

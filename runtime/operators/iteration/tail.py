@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.operators.iteration.back_edge import BackEdge
+from onceflow.runtime.operators.iteration.row_queue import Waiting
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import LoopToken, Records
 from onceflow.runtime.state.description import RECORD, StateDescription, StatePart, type_text
@@ -37,6 +38,7 @@ class IterationTail:
     def open(self, context: OperatorContext, out: Output) -> None:
         self._key_groups = context.key_groups
         self._back: BackEdge = context.shared(f"loop {self.loop}", BackEdge)
+        self._back.keep_in_memory(context.state.queue_bytes())
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
@@ -66,8 +68,8 @@ class IterationTail:
         self._barrier_id = checkpoint_id
 
     def snapshot(self) -> FrozenState:
-        batches = [records.batch for records in self._back.end_log(self._barrier_id)]
-        return FrozenState(self._key_groups, {TABLE: RowsInFlight(batches, self._schema, self._key_groups)})
+        logged = self._back.end_log(self._barrier_id)
+        return FrozenState(self._key_groups, {TABLE: RowsInFlight(logged, self._schema, self._key_groups)})
 
     def close(self) -> None:
         pass
@@ -77,15 +79,15 @@ class IterationTail:
 class RowsInFlight:
     """FrozenRows of a log: row i has the i-th of the subtask's key groups, in turn."""
 
-    batches: Sequence[pa.RecordBatch]
+    logged: Sequence[Waiting]
     schema: pa.Schema
     key_groups: range
 
     def __len__(self) -> int:
-        return sum(batch.num_rows for batch in self.batches)
+        return sum(map(len, self.logged))
 
     def piece(self, first: int, end: int) -> pa.RecordBatch:
-        table = pa.Table.from_batches(self.batches, self.schema).slice(first, end - first).combine_chunks()
+        table = pa.Table.from_batches(self._batches(first, end), self.schema).combine_chunks()
         groups = self.key_groups.start + np.arange(first, end) % len(self.key_groups)
         fields = list(self.schema)
         arrays = [column.combine_chunks() for column in table.columns]
@@ -103,6 +105,15 @@ class RowsInFlight:
                 ]
             ),
         )
+
+    def _batches(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        """These rows: of what is in files only the batches with some of them are read."""
+        at = 0
+        for waiting in self.logged:
+            begin, stop = max(first, at), min(end, at + len(waiting))
+            if begin < stop:
+                yield waiting.batch.slice(begin - at, stop - begin)
+            at += len(waiting)
 
 
 def _rows_of(piece: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.heap.heap_table import HeapTable
@@ -34,6 +34,9 @@ class LimitedHeap:
 
     def grouped_overflow(self, table: KeyedGroups, columns: Sequence[str]) -> GroupedOverflow:
         return GroupsLimit(table, self._share)
+
+    def queue_bytes(self) -> Callable[[], int] | None:
+        return None
 
 
 class HeapLimit(InMemory):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from onceflow.runtime.errors import Retryable
@@ -51,6 +51,10 @@ class RocksBackend:
 
     def grouped_overflow(self, table: KeyedGroups, columns: Sequence[str]) -> GroupedOverflow:
         return RocksGroups(table, columns, self._share, self._database(), self._rows_min)
+
+    def queue_bytes(self) -> Callable[[], int] | None:
+        self._share.join()
+        return lambda: self._share.of_a_table
 
     def _database(self) -> Database:
         try:

@@ -19,7 +19,7 @@ from onceflow.runtime.checkpoint.manifest import TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.store import CheckpointStore, DistantStore
 from onceflow.runtime.errors import CorruptCheckpointError, Retryable
-from tests.unit.checkpoint.test_spool import open_spools
+from tests.unit.environment.test_spool import open_spools
 
 PIECE = 64
 DEADLINE_S = 120.0

@@ -13,15 +13,17 @@ from onceflow.runtime.operators.iteration.back_edge import BackEdge
 from onceflow.runtime.operators.iteration.tail import TABLE, IterationTail
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, RestoredState
 from onceflow.runtime.records import Records
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
+from onceflow.runtime.testing.tight_state import tight_rocksdb
 from tests.unit.operators.iteration.test_back_edge import numbers, rows
 from tests.unit.operators.iteration.test_head import Sent
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
 
-def opened(key_groups: range) -> tuple[IterationTail, BackEdge]:
+def opened(key_groups: range, state: StateBackend = UNLIMITED) -> tuple[IterationTail, BackEdge]:
     shared: dict[str, Any] = {}
-    context = OperatorContext("back", 0, 1, 8, key_groups, ManualClock(), shared_objects=shared)
+    context = OperatorContext("back", 0, 1, 8, key_groups, ManualClock(), state=state, shared_objects=shared)
     tail = IterationTail("loop", SCHEMA)
     tail.open(context, Sent())
     return tail, context.shared("loop loop", BackEdge)
@@ -53,6 +55,22 @@ def test_what_was_in_flight_goes_round_again_each_row_in_one_subtask() -> None:
             found += numbers(taken) or []
         assert found
     assert sorted(found) == [1, 2, 3, 4, 5]
+
+
+def test_a_checkpoint_of_rows_on_disk_is_written_while_the_loop_goes_on() -> None:
+    with tight_rocksdb() as state:
+        tail, back = opened(range(4), state)
+        for n in range(0, 30, 3):
+            tail.on_records(rows(n, n + 1, n + 2))
+        in_flight = frozen_at(tail, back, 7).tables[TABLE]
+        while back.take(2) is not None:
+            pass
+        tail.on_records(rows(99))
+        assert len(in_flight) == 30
+        pieces = [in_flight.piece(0, 4), in_flight.piece(4, 5), in_flight.piece(5, 30)]
+        found = [n for piece in pieces for n in piece.column(1).field("n").to_pylist()]
+        assert found == list(range(30))
+        assert pieces[1].column(0).to_pylist() == [0]
 
 
 def test_a_loop_with_nothing_in_flight_has_a_table_of_the_same_columns() -> None:

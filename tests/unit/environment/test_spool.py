@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.runtime.checkpoint.spool import READ_BYTES, Spool
+from onceflow.runtime.environment.spool import READ_BYTES, Spool
 from onceflow.runtime.errors import Retryable
 
 
@@ -19,7 +19,7 @@ def open_spools(folder: Path) -> int:
 
 
 def test_parts_that_many_threads_write_are_read_each_by_itself(tmp_path: Path) -> None:
-    spool, size = Spool(tmp_path), READ_BYTES + 77
+    spool, size = Spool("the state", tmp_path), READ_BYTES + 77
     contents = [bytes([n]) * size for n in range(20)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: spool.write(n * size, contents[n]), range(20)))
@@ -31,7 +31,7 @@ def test_parts_that_many_threads_write_are_read_each_by_itself(tmp_path: Path) -
 
 
 def test_it_has_no_name_and_is_gone_when_nobody_holds_it(tmp_path: Path) -> None:
-    spool = Spool(tmp_path)
+    spool = Spool("the state", tmp_path)
     spool.write(0, b"content")
     file = spool.open(0, 7)
     assert list(tmp_path.iterdir()) == []
@@ -43,11 +43,13 @@ def test_it_has_no_name_and_is_gone_when_nobody_holds_it(tmp_path: Path) -> None
 
 
 def test_a_folder_in_which_there_is_no_place_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Retryable, match=rf"no room in {tmp_path}/nowhere for the state .*set TMPDIR to"):
-        Spool(tmp_path / "nowhere")
+    with pytest.raises(
+        Retryable, match=rf"no room in {tmp_path}/nowhere for the state: .*; give it room, or set TMPDIR to"
+    ):
+        Spool("the state", tmp_path / "nowhere")
 
 
 def test_a_disk_that_is_full_is_told(tmp_path: Path) -> None:
-    spool = Spool(tmp_path)
+    spool = Spool("the state", tmp_path)
     with pytest.raises(Retryable, match="give it room, or set TMPDIR"):
         spool.write(1 << 62, b"beyond what a file may have")

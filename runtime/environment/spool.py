@@ -1,4 +1,4 @@
-"""Spool: what was read from a store behind a network, on this machine's disk until it is taken."""
+"""Spool: what has no room in memory or came over a network, on this machine's disk until it is taken."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ class Spool:
     holds it or a file that was opened in it, and with the process, however that ends. Any threads may write
     and read different places of it."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """`folder`: another one than that for temporary files. Raises Retryable if there is no room."""
+    def __init__(self, what: str, folder: Path | None = None) -> None:
+        """`what` is kept in it, for messages; `folder`: another one than that for temporary files. Raises
+        Retryable if there is no room."""
+        self._what = what
         self._folder = folder
         try:
             with tempfile.TemporaryFile(buffering=0, dir=folder) as file:
@@ -50,7 +52,7 @@ class Spool:
     def _no_room(self, error: OSError) -> Retryable:
         where = self._folder or tempfile.gettempdir()
         return Retryable(
-            f"there is no room in {where} for the state that is read from the checkpoint folder: {error}; "
+            f"there is no room in {where} for {self._what}: {error}; "
             "give it room, or set TMPDIR to a folder that has some"
         )
 
