@@ -8,6 +8,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # with its broker; files begin in the order of tests/conftest.py, the longest first.
 PYTEST := $(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
+# Goes before the installed PySpark in the path; all else is of the environment.
+OTHER_SPARK := $(CURDIR)/build/pyspark-$(SPARK)
+
 .PHONY: help setup demo test check fast sim mutants integration soak bench profile docs docs-site wheel
 
 help:  ## print the targets
@@ -45,9 +48,10 @@ sim: setup  ## simulated runs: SEED=511 for one with its trace, N=10000 for many
 mutants: setup  ## each deliberate mutant and the test that kills it
 	@$(PY) -m onceflow.runtime.testing.mutants $(ARGS)
 
-integration: setup  ## tests/integration, containers too; K=kafka, K=spark or K=docker for those only
+integration: setup  ## tests/integration, containers too; K=kafka, K=spark or K=docker for those only; SPARK=4.2 for that PySpark
 	@sh scripts/check-java.sh
-	$(PYTEST) tests/integration -m "$(if $(K),$(K) and )not soak" $(ARGS)
+	@$(if $(SPARK),[ -d $(OTHER_SPARK) ] || $(PY) -m pip install --quiet --target $(OTHER_SPARK) 'pyspark==$(SPARK).*')
+	$(if $(SPARK),PYTHONPATH=$(OTHER_SPARK)) $(PYTEST) tests/integration -m "$(if $(K),$(K) and )not soak" $(ARGS)
 
 soak: setup  ## long kills and load
 	@sh scripts/check-java.sh

@@ -48,14 +48,12 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.declared import SideOutput
     from onceflow.runtime.operators.function_state import InitializationContext, SnapshotContext
     from onceflow.runtime.operators.joins.window_join import CoGroup, GroupWindow
-    from onceflow.runtime.operators.processing.broadcast import (
-        BroadcastCtx,
-        BroadcastState,
-        KeyedBroadcastProcess,
-    )
+    from onceflow.runtime.operators.processing.broadcast import BroadcastCtx, KeyedBroadcastProcess
+    from onceflow.runtime.operators.processing.broadcast_state import BroadcastState
     from onceflow.runtime.operators.processing.co_functions import CoFlatMap, CoMap
     from onceflow.runtime.operators.processing.combined_states import AggregatingState, ReducingState
     from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedCoProcess, KeyedProcess
+    from onceflow.runtime.operators.processing.keyless_broadcast import BroadcastProcess
     from onceflow.runtime.operators.processing.keyless_process import Process
     from onceflow.runtime.operators.processing.window_process import WindowCtx, WindowProcess, WindowState
     from onceflow.runtime.operators.triggers.bounds import WindowBounds
@@ -127,11 +125,9 @@ _MODULES = {
     ),
     "onceflow.runtime.operators.function_state": ("InitializationContext", "SnapshotContext"),
     "onceflow.runtime.operators.joins.window_join": ("CoGroup", "GroupWindow"),
-    "onceflow.runtime.operators.processing.broadcast": (
-        "BroadcastCtx",
-        "BroadcastState",
-        "KeyedBroadcastProcess",
-    ),
+    "onceflow.runtime.operators.processing.broadcast": ("BroadcastCtx", "KeyedBroadcastProcess"),
+    "onceflow.runtime.operators.processing.broadcast_state": ("BroadcastState",),
+    "onceflow.runtime.operators.processing.keyless_broadcast": ("BroadcastProcess",),
     "onceflow.runtime.operators.processing.co_functions": ("CoFlatMap", "CoMap"),
     "onceflow.runtime.operators.processing.combined_states": ("AggregatingState", "ReducingState"),
     "onceflow.runtime.operators.processing.keyed_process": (
@@ -186,6 +182,7 @@ __all__ = [
     "AggregatingState",
     "BatchContext",
     "BroadcastCtx",
+    "BroadcastProcess",
     "BroadcastState",
     "CoFlatMap",
     "CoGroup",

@@ -213,6 +213,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
+    server_container.RAN.update([f"spark: PySpark {session.version}"])
     onceflow.register(session)
     yield session
     session.stop()

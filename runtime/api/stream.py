@@ -19,10 +19,10 @@ from onceflow.runtime.api.async_streams import (
     map_async,
 )
 from onceflow.runtime.api.batch_functions import map_batches
-from onceflow.runtime.api.broadcast_streams import BroadcastStream
+from onceflow.runtime.api.broadcast_streams import BroadcastStream, KeylessBroadcastStreams
 from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
-from onceflow.runtime.api.connected_streams import ConnectedStreams, check_pair
+from onceflow.runtime.api.connected_streams import ConnectedStreams, check_job, check_pair
 from onceflow.runtime.api.error_policies import NO_ASIDE, Aside, OnError
 from onceflow.runtime.api.keyed_stream import KeyedStream
 from onceflow.runtime.api.keyless_processes import processed_each
@@ -248,9 +248,17 @@ class Stream(Generic[T]):
         the plan says. The rows are read once, however many streams there are."""
         return split(self, by, into, default, uid)
 
-    def connect(self, other: Stream[R]) -> ConnectedStreams[T, R]:
+    @overload
+    def connect(self, other: Stream[R]) -> ConnectedStreams[T, R]: ...
+    @overload
+    def connect(self, other: BroadcastStream[R]) -> KeylessBroadcastStreams[T, R]: ...
+    def connect(self, other: Any) -> Any:
         """This stream, the left one, and another of any type, for one function that sees the records of both:
-        `a.connect(b).map(YourCoMap())`. With state, key both first: see KeyedStream.connect."""
+        `a.connect(b).map(YourCoMap())`; or one that all subtasks get, `rules.broadcast()`, for a
+        BroadcastProcess. With state by key, key this one first, or both: see KeyedStream.connect."""
+        if isinstance(other, BroadcastStream):
+            check_job(f"connect at {self._input.step.uid!r}", self, other.stream)
+            return KeylessBroadcastStreams(self, other)
         check_pair(f"connect at {self._input.step.uid!r}", self, other, Stream)
         return ConnectedStreams(self, other)
 
@@ -266,8 +274,8 @@ class Stream(Generic[T]):
         return add_loop(self._job, self._input, self._uid(uid, "iterate"), body)
 
     def broadcast(self) -> BroadcastStream[T]:
-        """The same rows for every subtask of what a keyed stream is connected with:
-        `a.key_by(k).connect(rules.broadcast())`."""
+        """The same rows for every subtask of what a stream is connected with: `a.connect(rules.broadcast())`,
+        or `a.key_by(k).connect(rules.broadcast())`."""
         return BroadcastStream(self)
 
     def rebalance(self) -> Stream[T]:

@@ -27,6 +27,8 @@ PATIENCE_MS = 10_000.0
 """How long a slot may take: it answers between two batches, and a call of the user's function may last."""
 UNDER_WAY_MAX = 16
 """How many questions slots may have to answer at a time."""
+BYTES_MAX = 64 << 20
+"""What all slots together may answer: it is in the driver's memory, and goes on as one message."""
 WITHOUT = "ask again in a moment, or without --live (live=True) for the last completed checkpoint"
 
 
@@ -49,8 +51,10 @@ class LiveQuestions:
         self,
         graph: JobGraph,
         answer: Callable[[int, Message], object],
+        bytes_max: int = BYTES_MAX,
     ) -> None:
         """`answer(peer, message)` sends to who has asked."""
+        self._bytes_max = bytes_max
         self._states: Mapping[str, StateDescription | None] = graph.states()
         self._max_parallelism = graph.max_parallelism
         self._answer = answer
@@ -94,6 +98,10 @@ class LiveQuestions:
             return
         question.waits_for.discard(rows.slot)
         question.rows[rows.slot] = rows.rows
+        if (size := sum(map(len, question.rows.values()))) > self._bytes_max:
+            said = f"the answer has {size:,} bytes, more than {self._bytes_max:,}: ask for fewer keys"
+            self._end(rows.question, StateNow(problem=said, kind="wrong"))
+            return
         if not question.waits_for:
             found = [question.rows[slot] for slot in sorted(question.rows)]
             answer = StateNow(question.attempt, checkpoint_id or 0, rows=found, keys=question.keys)

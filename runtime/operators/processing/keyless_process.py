@@ -108,6 +108,11 @@ class KeylessOperator:
         self._failed: FailedRecords | None = None
         self._checkpoint_id = 0
 
+    @property
+    def function(self) -> Process[Any, Any]:
+        """The user's object of this subtask."""
+        return self._process
+
     def open(self, context: OperatorContext, out: Output) -> None:
         config = self._config
         self._context = context

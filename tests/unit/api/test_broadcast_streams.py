@@ -10,11 +10,15 @@ import pytest
 
 from onceflow import (
     BroadcastCtx,
+    BroadcastProcess,
     BroadcastState,
     Ctx,
+    InitializationContext,
     Job,
     KeyedBroadcastProcess,
     ListState,
+    OperatorListState,
+    SnapshotContext,
     Timer,
     ValueState,
     WatermarkStrategy,
@@ -23,7 +27,7 @@ from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.errors import GraphError, OnceflowError
 from onceflow.runtime.graph.plan import describe
 from onceflow.runtime.operators.processing import broadcast
-from onceflow.runtime.operators.processing.broadcast import BroadcastProcessOperator
+from onceflow.runtime.operators.processing.broadcast import BroadcastOperator
 from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.testing import SimulationError, run, simulate
 
@@ -147,10 +151,10 @@ def test_rules_are_the_same_on_all_subtasks_under_crashes_and_rescales(barriers:
 @pytest.mark.parametrize(
     "mutant",
     [
-        Mutant("rules are not in the snapshot", [(broadcast, "_decoded", lambda state, text: {})]),
+        Mutant("rules are not in the snapshot", [(broadcast, "decoded", lambda state, text: {})]),
         Mutant(
             "rules are restored on the first subtask only",
-            [(BroadcastProcessOperator, "restore", lambda self, states: self._keyed.restore(states))],
+            [(BroadcastOperator, "restore", lambda self, states: self._main.restore(states))],
         ),
     ],
     ids=lambda mutant: mutant.title,
@@ -215,3 +219,108 @@ def test_what_can_not_be_connected_is_refused_in_a_sentence() -> None:
         by_sensor.connect(limits.broadcast()).process(print)  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="Watch takes Limit, but the stream has no column 'name'"):
         by_sensor.connect(readings.broadcast()).process(Watch())  # type: ignore[arg-type]
+
+
+class Sieve(BroadcastProcess[Reading, Limit, Hot]):
+    """Without a key. Counts what it has seen in a list of its subtask."""
+
+    limits = BroadcastState("limits", str, int)
+    seen = OperatorListState("seen", int)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def initialize_state(self, ctx: InitializationContext) -> None:
+        self.count = sum(self.seen.get())
+
+    def snapshot_state(self, ctx: SnapshotContext) -> None:
+        self.seen.update([self.count])
+
+    def process(self, record: Reading, ctx: Ctx) -> Iterator[Hot]:
+        self.count += 1
+        yield Hot(record.sensor, [name for name, _ in sorted(self.limits.items())], record.ts)
+
+    def process_broadcast(self, rule: Limit, ctx: BroadcastCtx) -> None:
+        self.limits.put(rule.name, rule.celsius)
+
+
+def sieved(process: Any) -> Job:
+    job, readings, limits = streams()
+    readings.connect(limits.broadcast()).process(process, uid="sieve").print(uid="hot")
+    return job
+
+
+def test_a_stream_without_a_key_has_the_rules_on_all_subtasks() -> None:
+    assert {(e["input"], e["partitioning"]) for e in describe(sieved(Sieve()).build())["exchanges"]} == {
+        ("left", "forward"),
+        ("right", "broadcast"),
+    }, "rows of the stream itself stay where they are"
+    with run(sieved(Sieve()), parallelism=3, limits=[Limit("warm", 20, 0), Limit("hot", 60, 0)]) as job:
+        for ts, parallelism in enumerate((3, 1, 4, 2)):
+            if ts:
+                job.restart(parallelism=parallelism)
+            job.push(readings=rooms(30, ts))
+            assert [row["limits"] for row in job.hot if row["at"] == ts] == [["hot", "warm"]] * 12
+        job.push(limits=[Limit("boiling", 99, 0)]).crash(parallelism=3).push(readings=rooms(30, 9))
+        assert [row["limits"] for row in job.hot if row["at"] == 9] == [["boiling", "hot", "warm"]] * 12
+
+
+class Keeps(BroadcastProcess[Reading, Limit, Hot]):
+    """Judges at the end of the input, when all rules are there."""
+
+    limits = BroadcastState("limits", str, int)
+    kept = OperatorListState("kept", int)
+
+    def __init__(self) -> None:
+        self.waiting: list[int] = []
+
+    def initialize_state(self, ctx: InitializationContext) -> None:
+        self.waiting = list(self.kept.get())
+
+    def snapshot_state(self, ctx: SnapshotContext) -> None:
+        self.kept.update(self.waiting)
+
+    def process(self, record: Reading, ctx: Ctx) -> None:
+        self.waiting.append(record.celsius)
+
+    def process_broadcast(self, rule: Limit, ctx: BroadcastCtx) -> None:
+        self.limits.put(rule.name, max(rule.celsius, self.limits.get(rule.name, 0)))
+
+    def on_watermark(self, watermark: int, ctx: Ctx) -> Iterator[Hot]:
+        if ctx.is_end_of_input:
+            for celsius in self.waiting:
+                yield Hot(str(celsius), sorted(n for n, limit in self.limits.items() if celsius > limit), 0)
+            self.waiting = []
+
+
+def kept() -> tuple[Job, dict[str, Any]]:
+    job, readings, limits = streams(rules_have_time=True)
+    readings.connect(limits.broadcast()).process(Keeps(), uid="keeps").print(uid="hot")
+    rules = {f"r{s}": [Limit(f"l{n % 4}", 5 * n, n) for n in range(s, 9, 2)] for s in range(2)}
+    return job, {"readings": [Reading(f"s{n % 6}", 3 * n, n) for n in range(16)], "limits": rules}
+
+
+def test_rules_without_a_key_survive_crashes_and_rescales() -> None:
+    job, inputs = kept()
+    report = simulate(job, inputs, seeds=12)
+    assert report.rows == {"hot": 16}
+    assert sum(report.crashes.values()) > 4
+
+
+def test_rules_without_a_key_that_get_lost_are_found() -> None:
+    job, inputs = kept()
+    lost = Mutant("rules are not in the snapshot", [(broadcast, "decoded", lambda state, text: {})])
+    with mutated(lost), pytest.raises(SimulationError):
+        simulate(job, inputs, seeds=60)
+
+
+class HasAKey(Sieve):
+    seen_by_key = ValueState("seen_by_key", int)
+
+
+def test_what_a_stream_without_a_key_can_not_have_is_refused() -> None:
+    _, readings, limits = streams()
+    with pytest.raises(GraphError, match="expected an object of a class derived from BroadcastProcess"):
+        readings.connect(limits.broadcast()).process(Watch())  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="'seen_by_key' of HasAKey belongs to a key"):
+        readings.connect(limits.broadcast()).process(HasAKey())

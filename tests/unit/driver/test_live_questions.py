@@ -18,6 +18,7 @@ from tests.unit.slot.test_group import ATTEMPT, Driver
 from tests.unit.state_tables.test_live import STATES
 
 GROUPS = 16
+BYTES_MAX = 1_000
 USERS = ["ann", "bob", "cy", "dan", "eve"]
 
 
@@ -31,7 +32,9 @@ class Asking:
         self.slots.hello(10, partition=0)
         self.slots.sent.clear()
         graph: Any = SimpleNamespace(states=lambda: STATES, max_parallelism=GROUPS)
-        self.questions = LiveQuestions(graph, lambda peer, message: self.answers.append((peer, message)))
+        self.questions = LiveQuestions(
+            graph, lambda peer, message: self.answers.append((peer, message)), BYTES_MAX
+        )
 
     def ask(self, peer: int = 7, phase: str = "running", **changed: Any) -> None:
         asked = AskState(**{"operator": "totals", "state": "n", "keys": USERS, **changed})
@@ -107,6 +110,15 @@ def test_a_slot_that_can_not_answer_ends_the_question(asking: Asking) -> None:
     assert asking.last.problem == "slot 0 can't answer: ask for fewer keys"
     asking.reply(1, b"late")
     assert len(asking.answers) == 1
+
+
+def test_slots_that_answer_too_much_together_end_the_question(asking: Asking) -> None:
+    asking.ask()
+    asking.reply(0, bytes(BYTES_MAX // 2))
+    assert asking.answers == []
+    asking.reply(1, bytes(BYTES_MAX // 2 + 1))
+    assert asking.last.kind == "wrong"
+    assert asking.last.problem.startswith("the answer has 1,001 bytes, more than 1,000: ask for fewer keys")
 
 
 def test_an_attempt_that_ends_takes_its_questions_along(asking: Asking) -> None:
