@@ -157,6 +157,25 @@ def co_group(left: ByKey, right: ByKey) -> Counter[Found]:
     return found
 
 
+def co_process(left: ByKey, right: ByKey) -> Counter[Found]:
+    found: Counter[Found] = Counter()
+    for key in left.keys() | right.keys():
+        ours, theirs = ([n for n, _ in side.get(key, [])] for side in (left, right))
+        found[key, 0, len(ours) + len(theirs), sum(ours) - sum(theirs)] += 1
+    return found
+
+
+def broadcast(left: ByKey, right: ByKey) -> Counter[Found]:
+    rules = {n: key for key, events in right.items() for n, _ in events if n % FEW == 0}
+    said = len(rules), sum(n * key for n, key in rules.items())
+    return Counter((key, len(events), *said) for key, events in left.items())
+
+
+def co_flat_map(left: ByKey, right: ByKey) -> Counter[Found]:
+    sides = (left, 1), (right, 2)
+    return Counter((k, n, side, 0) for of, side in sides for k, events in of.items() for n, _ in events)
+
+
 def loop(left: ByKey, right: ByKey) -> Counter[Found]:
     return Counter((key, n, max(1, n % 5), 0) for key, events in left.items() for n, _ in events)
 
@@ -180,6 +199,9 @@ MODELS: dict[str, Callable[[ByKey, ByKey], Counter[Found]]] = {
     "window_join": window_join,
     "interval_join": interval_join,
     "temporal_join": temporal_join,
+    "co_process": co_process,
+    "broadcast": broadcast,
+    "co_flat_map": co_flat_map,
     "co_group": co_group,
     "loop": loop,
     "late": tumbling,

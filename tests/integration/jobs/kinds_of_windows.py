@@ -15,12 +15,19 @@ from typing import Any
 import polars as pl
 
 from onceflow import (
+    BroadcastCtx,
+    BroadcastState,
+    CoFlatMap,
     CoGroup,
     Ctx,
     GroupWindow,
     Job,
+    KeyedBroadcastProcess,
+    KeyedCoProcess,
+    ListState,
     OperatorListState,
     Process,
+    Timer,
     Trigger,
     TriggerCtx,
     TriggerResult,
@@ -53,7 +60,9 @@ RATE = "700/s"
 SIZE_MS, GAP_MS, WITHIN_MS = 100, 60, 50
 """The length of windows (sliding ones are three times as long), of sessions, of interval joins."""
 FEW = 20
-"""One row of so many is joined with all of its key that ever come."""
+"""One row of so many is joined with all of its key that ever come, or is a rule for all keys."""
+END_MS = 1 << 50
+"""No event comes as late: a timer for then fires at the end of the input."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,53 @@ class Whole(WindowProcess[int, Event, Found]):
         self.fired.set(fired + 1)
         is_next = 3 * fired <= len(events) <= 3 * (fired + 1)
         yield Found(key, window.start, len(events), sum(event.n for event in events) if is_next else -1)
+
+
+class OfBoth(KeyedCoProcess[int, Event, Event, Found]):
+    """At the end, how many rows of a key there were on both sides, and by how much the left ones are more."""
+
+    left = ListState("left", int)
+    right = ListState("right", int)
+
+    def process_left(self, event: Event, ctx: Ctx) -> None:
+        self.left.add(event.n)
+        ctx.timers.event_time(END_MS)
+
+    def process_right(self, event: Event, ctx: Ctx) -> None:
+        self.right.add(event.n)
+        ctx.timers.event_time(END_MS)
+
+    def on_timer(self, fired: Timer, ctx: Ctx) -> Iterator[Found]:
+        left, right = self.left.get(), self.right.get()
+        yield Found(ctx.key, 0, len(left) + len(right), sum(left) - sum(right))
+
+
+class Ruled(KeyedBroadcastProcess[int, Event, Event, Found]):
+    """At the end, each key's rows, and the rules that its subtask has."""
+
+    rules = BroadcastState("rules", int, int)
+    rows = ValueState("rows", int)
+
+    def process(self, event: Event, ctx: Ctx) -> None:
+        self.rows.set(self.rows.get(0) + 1)
+        ctx.timers.event_time(END_MS)
+
+    def process_broadcast(self, rule: Event, ctx: BroadcastCtx) -> None:
+        self.rules.put(rule.n, rule.key)
+
+    def on_timer(self, fired: Timer, ctx: Ctx) -> Iterator[Found]:
+        rules = dict(self.rules.items())
+        yield Found(ctx.key, self.rows.get(0), len(rules), sum(n * key for n, key in rules.items()))
+
+
+class OneOfTwo(CoFlatMap[Event, Event, Found]):
+    """Each row once, with its side."""
+
+    def flat_map_left(self, event: Event) -> Iterator[Found]:
+        yield Found(event.key, event.n, 1, 0)
+
+    def flat_map_right(self, event: Event) -> Iterator[Found]:
+        yield Found(event.key, event.n, 2, 0)
 
 
 class Held(Process[Event, Found]):
@@ -247,6 +303,11 @@ ROWS: dict[str, Callable[[Inputs], Any]] = {
         i.left.interval_join(i.right, f"-{WITHIN_MS} ms", f"{WITHIN_MS} ms", how="full", uid="interval_join")
     ),
     "temporal_join": lambda i: pairs(i.left.temporal_join(i.right, how="left", uid="temporal_join")),
+    "co_process": lambda i: i.left.connect(i.right).process(OfBoth(), uid="co_process"),
+    "broadcast": lambda i: i.left.connect(i.rights.filter(col("n") % FEW == 0).broadcast()).process(
+        Ruled(), uid="broadcast"
+    ),
+    "co_flat_map": lambda i: i.lefts.connect(i.rights).flat_map(OneOfTwo(), uid="co_flat_map"),
     "co_group": lambda i: i.left.co_group(i.right, tumbling(SIZE), Compared(), uid="co_group"),
     "loop": loop,
 }
@@ -258,6 +319,7 @@ TABLES: dict[str, Callable[[Inputs], Any]] = {
     "regular_join": lambda i: pairs(few(i.lefts).join(few(i.rights), how="full", uid="regular_join")),
 }
 KINDS = [*ROWS, *TABLES]
+CONNECTED = ["co_process", "broadcast", "co_flat_map"]
 TIMELESS = ("by_clock", "loop")
 """What has no event time can be in no union with what has."""
 

@@ -17,6 +17,8 @@ from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.types.columns_of_records import batch_from_records
 from onceflow.runtime.types.record_types import arrow_schema
 from tests.properties.test_keyed_process import Op, create
+from tests.properties.test_object_states import Bought
+from tests.properties.test_object_states import create as keeping_objects
 
 AT: Any = SimpleNamespace(attempt=3, slot=1)
 assert {"attempt", "slot"} <= set(Assignment.__struct_fields__)
@@ -65,3 +67,13 @@ def test_an_answer_that_is_too_large_is_refused() -> None:
 @pytest.mark.parametrize("state", ["value", "items", "timers"])
 def test_a_state_in_which_nothing_is_has_no_rows(state: str) -> None:
     assert of_bytes(ask(state).rows).num_rows == 0
+
+
+def test_objects_that_have_no_columns_are_bytes() -> None:
+    harness = OperatorHarness(keeping_objects, ["user"])
+    harness.push(batch_from_records([Bought("a", "tea")], arrow_schema(Bought)), [0])
+    keys, described = pa.table({"user": ["a"]}), keeping_objects()._config.description
+    asked = AskRows(17, "remember", "by_item", described, as_bytes(keys))
+    answer = rows_of_keys(AT, {"remember": harness.subtasks[0]}, asked)
+    (row,) = of_bytes(answer.rows).to_pylist()
+    assert (row["user"], row["map_key"], type(row["value"])) == ("a", "tea", bytes)
