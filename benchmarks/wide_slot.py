@@ -33,6 +33,7 @@ from benchmarks.workload import Purchases, load
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import SplitProgress
+from onceflow.runtime.control.message import Message
 from onceflow.runtime.control.messages import (
     Acked,
     Assignment,
@@ -40,7 +41,6 @@ from onceflow.runtime.control.messages import (
     Committed,
     Failed,
     Hello,
-    Message,
     Running,
     Shutdown,
     Trigger,

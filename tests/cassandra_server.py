@@ -21,7 +21,7 @@ KEYSPACE = "shop"
 USER = PASSWORD = "cassandra"
 _IN_CONTAINER = PurePosixPath("/onceflow")
 """Where the settings are in a container."""
-_REACHED = """
+REACHED = """
 java.base/java.io java.base/java.lang java.base/java.lang.module java.base/java.lang.ref
 java.base/java.lang.reflect java.base/java.math java.base/java.net java.base/java.nio java.base/java.util
 java.base/java.util.concurrent java.base/java.util.concurrent.atomic java.base/jdk.internal.loader
@@ -101,7 +101,7 @@ class CassandraServer(JavaServer):
             *("-Xms384m", "-Xmx384m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),  # a sixth of its start
             "-Djdk.attach.allowAttachSelf=true",
-            *(f"--add-{how}={what}=ALL-UNNAMED" for what in _REACHED.split() for how in ("opens", "exports")),
+            *(f"--add-{how}={what}=ALL-UNNAMED" for what in REACHED.split() for how in ("opens", "exports")),
             f"-Dcassandra.config=file://{folder}/cassandra.yaml",
             f"-Dlogback.configurationFile={folder}/logback.xml",
             f"-Dcassandra.storagedir={folder}",

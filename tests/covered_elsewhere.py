@@ -284,7 +284,7 @@ COVERED = (
     Covered(
         "short passages between two rooms, which every job goes through",
         "simulation/test_simulation unit/driver/test_options",
-        "driver.graph_program control.commands cli.job_options",
+        "driver.graph_program control.commands cli.job_options launch_options",
     ),
     Covered("the list of connectors by name", "unit/api/test_named_connectors", "cli.connectors"),
     Covered(
@@ -309,6 +309,11 @@ COVERED = (
         "what a command prints, compared as it is printed, and a notebook shows",
         "unit/cli/test_plan unit/cli/test_report unit/api/test_notebook_display",
         "runtime.graph.plan runtime.report live_text reporter_here",
+    ),
+    Covered(
+        "questions to a job that runs, and what they are made of",
+        "integration/test_live_queries unit/driver/test_live_questions",
+        "live_query live_messages control.message",
     ),
     Covered(
         "commands, as processes",

@@ -15,11 +15,19 @@ import pytest
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, FetchError, JarCache
-from onceflow.runtime.environment.java import JavaError, find_java
+from onceflow.runtime.environment.java import Java, JavaError, find_java
 from tests.server_container import Container, container_of
 
 PINS = Path(__file__).parent / "jars"
 DEADLINE_S = 480
+
+
+def jars_of(program: str) -> tuple[Java, Sequence[Path]]:
+    """A Java, and the pinned jars of a program. Raises JavaError or FetchError."""
+    pins = json.loads((PINS / f"{program}.json").read_text())
+    cache = JarCache(maven_mirror=os.environ.get("ONCEFLOW_MAVEN_MIRROR", MAVEN_CENTRAL))
+    java = find_java()
+    return java, cache.jars_of(program, pins, java)
 
 
 class JavaServer:
@@ -41,11 +49,8 @@ class JavaServer:
 
     def _get_jars(self) -> str:
         """Why they can't be had here; empty: they are."""
-        pins = json.loads((PINS / f"{self.program}.json").read_text())
-        cache = JarCache(maven_mirror=os.environ.get("ONCEFLOW_MAVEN_MIRROR", MAVEN_CENTRAL))
         try:
-            self._java = find_java()
-            self._jars = cache.jars_of(self.program, pins, self._java)
+            self._java, self._jars = jars_of(self.program)
         except (JavaError, FetchError) as error:
             return f"{self.program} can't be had here: {error}"
         return ""

@@ -45,7 +45,9 @@ RECIPES = {
         {
             "MAX_HEAP_SIZE": "384M",
             "HEAP_NEWSIZE": "96M",
-            "JVM_EXTRA_OPTS": "-Dcassandra.config=file:///onceflow/cassandra.yaml",
+            "JVM_EXTRA_OPTS": "-Dcassandra.config=file:///onceflow/cassandra.yaml"
+            " -Dcassandra.ring_delay_ms=0 -Dcassandra.skip_wait_for_gossip_to_settle=0"
+            " -Dcassandra.superuser_setup_delay_ms=0 -Dcassandra.auth_bcrypt_gensalt_log2_rounds=4",
         },
     ),
     "mariadb": Recipe(

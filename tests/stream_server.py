@@ -42,9 +42,12 @@ class StreamServer:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[StreamServer]:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        self.start()
         yield self
         self.stop()
+
+    def start(self) -> None:
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def stop(self) -> None:
         with self.changed:

@@ -62,7 +62,7 @@ class RabbitDeliveries(ThreadedDeliveries):
         except AMQPError as error:
             raise meaning(error, self._what, "queues") from error
         except OSError as error:
-            raise Retryable(f"{self._what}: {error}") from error
+            raise Retryable(f"{self._what}: RabbitMQ did not answer: {error}") from error
 
     def _consume(self) -> None:
         connection: Any = pika.BlockingConnection(parameters(self._url))

@@ -8,12 +8,13 @@
 #   sh docker/standins/build.sh registry    apicurio/apicurio-registry:3.3.3 (from Maven; JAVA_HOME is a JDK 21 or newer)
 #   sh docker/standins/build.sh s3          versity/versitygw:v1.8.0 (its source, by Go)
 #   sh docker/standins/build.sh redis       redis:7 (Debian's Redis); likewise mariadb (mariadb:10.11) and rabbitmq (rabbitmq:3.10)
+#   sh docker/standins/build.sh cassandra   cassandra:5.0 (the jars of the tests)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-case ${1:?python, kafka, postgres, registry, s3, redis, mariadb or rabbitmq} in
+case ${1:?python, kafka, postgres, registry, s3, redis, mariadb, rabbitmq or cassandra} in
 python)
     root=$work/root
     packages=python3,python3-pip,python3-venv,ca-certificates
@@ -63,8 +64,25 @@ redis | mariadb | rabbitmq)
     cp "$here/debian.Dockerfile" "$here/debian.sh" "$work"
     docker build --network host --build-arg "PACKAGE=$1-server" -f "$work/debian.Dockerfile" -t "$1:$tag" "$work"
     ;;
+cassandra)
+    cp "$here/cassandra.Dockerfile" "$work"
+    mkdir "$work/jars"
+    PYTHONPATH=$here/../.. "${PYTHON:-.venv/bin/python}" - "$work" <<'PYTHON'
+import shutil, sys
+from pathlib import Path
+from tests.cassandra_server import REACHED, CassandraServer
+from tests.java_server import jars_of
+
+for jar in jars_of(CassandraServer.program)[1]:
+    shutil.copy(jar, Path(sys.argv[1], "jars"))
+reached = [f"--add-{how}={name}=ALL-UNNAMED" for how in ("opens", "exports") for name in REACHED.split()]
+options = [*reached, "-XX:+UseSerialGC", "-Djdk.attach.allowAttachSelf=true"]
+Path(sys.argv[1], "java.options").write_text("\n".join(options))
+PYTHON
+    docker build --network host -f "$work/cassandra.Dockerfile" -t cassandra:5.0 "$work"
+    ;;
 *)
-    echo "python, kafka, postgres, registry, s3, redis, mariadb or rabbitmq, not $1" >&2
+    echo "python, kafka, postgres, registry, s3, redis, mariadb, rabbitmq or cassandra, not $1" >&2
     exit 2
     ;;
 esac

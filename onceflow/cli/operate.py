@@ -29,7 +29,7 @@ def ask(checkpoint_dir: str, question: Question) -> Mapping[str, Any]:
 
     Raises UsageError if no driver answers there.
     """
-    return _reach(checkpoint_dir, lambda job: ask_running(job, question))
+    return reach(checkpoint_dir, lambda job: ask_running(job, question))
 
 
 def ask_running(job: RunningJob, question: Question) -> Mapping[str, Any] | None:
@@ -76,10 +76,10 @@ def stop_and_wait(
             )
         return status, ended
 
-    return _reach(checkpoint_dir, stop)
+    return reach(checkpoint_dir, stop)
 
 
-def _reach(checkpoint_dir: str, use: Callable[[RunningJob], Answer | None]) -> Answer:
+def reach(checkpoint_dir: str, use: Callable[[RunningJob], Answer | None]) -> Answer:
     """What `use` makes of the driver there; UsageError if there is none, or `use` gives None: it is gone."""
     starting = _starting(checkpoint_dir)
     try:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from onceflow.cli.live_query import ask_live
 from onceflow.cli.operate import ask_running
 from onceflow.cli.savepoint_texts import show
 from onceflow.cli.state import as_json, cell
@@ -46,19 +47,32 @@ def query(
         list[str],
         typer.Option("--key", help="A key; a JSON object if it has several columns; repeatable."),
     ],
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Ask the job that runs, for what no checkpoint has yet: a restart may take it back.",
+        ),
+    ] = False,
     as_lines: Annotated[bool, typer.Option("--json", help="Print a JSON object for each key.")] = False,
     token_file: Annotated[
         Path | None,
         typer.Option("--token-file", help=f"A file with the server's token. Default: ${TOKEN}."),
     ] = None,
 ) -> None:
-    """All answers are of one completed checkpoint: the command says which, and how far sources were read."""
+    """All answers are of one completed checkpoint: the command says which, and how far sources were read.
+    With `--live` they are of the job as it runs, and it says on which checkpoint they build."""
     if job.startswith(("http://", "https://")):
-        answer = _asked(job, _token(token_file), operator, state, key)
+        answer = _asked(job, _token(token_file), operator, state, key, live)
     else:
         if token_file is not None:
             raise OptionError(f"--token-file is for a server's address, and {job!r} is none: leave it out")
-        answer = _read(_folder_of(job), operator, state, key)
+        folder = _folder_of(job)
+        answer = (
+            ask_live(folder, operator, state, key, are_texts=True)
+            if live
+            else _read(folder, operator, state, key)
+        )
     rows: list[list[dict[str, Any]]] = answer.pop("rows")
     if as_lines:
         for text, found in zip(key, rows, strict=True):
@@ -72,10 +86,12 @@ def query(
     typer.echo(_as_of(answer))
 
 
-def _asked(url: str, token: str, operator: str, state: str, keys: Sequence[str]) -> dict[str, Any]:
+def _asked(
+    url: str, token: str, operator: str, state: str, keys: Sequence[str], live: bool
+) -> dict[str, Any]:
     client = StateClient(url, token)
     try:
-        return client.get_many(operator, state, [key_of_text(key, _ANY) for key in keys])
+        return client.get_many(operator, state, [key_of_text(key, _ANY) for key in keys], live=live)
     finally:
         client.close()
 
@@ -131,6 +147,10 @@ def _show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _as_of(answer: dict[str, Any]) -> str:
+    if answer.get("is_live"):
+        last = answer["checkpoint_id"]
+        behind = f"checkpoint {last}" if last else "the beginning"
+        return f"live, in attempt {answer['attempt']}: not committed; a restart takes it back to {behind}"
     age_s = max(0, SystemClock().now_ms() - answer["completed_ms"]) / 1_000
     read = [
         f"{row['split']} at {row['position'] if row['offset'] is None else row['offset']}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -24,14 +25,21 @@ from onceflow.runtime.state_tables.reader import UnknownTableError
 BODY_BYTES_MAX = 32 * 2**20
 
 
-def query_app(followed: FollowedState, token: str) -> Starlette:
-    """An ASGI application that answers from what is followed, for those who have the token."""
+AskLive = Callable[[str, str, Sequence[Any], bool], dict[str, Any]]
+"""(operator, state, keys, whether these are texts) -> the answer of the job that runs."""
+
+
+def query_app(followed: FollowedState, token: str, ask_live: AskLive) -> Starlette:
+    """An ASGI application that answers from what is followed, or live, for those who have the token."""
 
     async def tables(_: Request) -> Response:
         return await run_in_threadpool(_tables, followed)
 
     async def one(request: Request) -> Response:
-        return await run_in_threadpool(_one, followed, _name(request), request.query_params.get("key"))
+        asked = request.query_params
+        if asked.get("live") in ("true", "1"):
+            return await run_in_threadpool(_one_live, ask_live, _name(request), asked.get("key"))
+        return await run_in_threadpool(_one, followed, _name(request), asked.get("key"))
 
     async def many(request: Request) -> Response:
         body = bytearray()
@@ -39,7 +47,7 @@ def query_app(followed: FollowedState, token: str) -> Starlette:
             body += piece
             if len(body) > BODY_BYTES_MAX:
                 return _error(413, f"the question has more than {BODY_BYTES_MAX} bytes: ask for fewer keys")
-        return await run_in_threadpool(_many, followed, _name(request), bytes(body))
+        return await run_in_threadpool(_many, followed, ask_live, _name(request), bytes(body))
 
     where = "/v1/state/{operator:path}/{state}"
     return Starlette(
@@ -91,21 +99,35 @@ def _tables(followed: FollowedState) -> Response:
     return _answer(200, {**head, "job": stored.job, "offsets": view.offsets, "tables": listed})
 
 
+def _one_live(ask_live: AskLive, name: tuple[str, str], text: str | None) -> Response:
+    if text is None:
+        return _no_key()
+    answer = ask_live(*name, [text], True)
+    return _answer(200, {**answer, "rows": answer["rows"][0]})
+
+
+def _no_key() -> Response:
+    return _error(400, "a question needs ?key=K: give the value of the key, or a JSON object")
+
+
 def _one(followed: FollowedState, name: tuple[str, str], text: str | None) -> Response:
     if text is None:
-        return _error(400, "a question needs ?key=K: give the value of the key, or a JSON object")
+        return _no_key()
     key = key_of_text(text, followed.key_columns(*name).names)
     found = followed.find(*name, [key])
     return _answer(200, {**_head(found), "rows": found.rows.to_pylist()})
 
 
-def _many(followed: FollowedState, name: tuple[str, str], body: bytes) -> Response:
+def _many(followed: FollowedState, ask_live: AskLive, name: tuple[str, str], body: bytes) -> Response:
     try:
-        keys = json.loads(body)["keys"]
-    except (ValueError, KeyError, TypeError):
-        keys = None
-    if not isinstance(keys, list):
+        asked = json.loads(body)
+        keys, is_live = asked["keys"], asked.get("live", False)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        keys, is_live = None, False
+    if not isinstance(keys, list) or not isinstance(is_live, bool):
         return _error(400, 'a question for many keys is a JSON object: write {"keys": [...]}')
+    if is_live:
+        return _answer(200, ask_live(*name, keys, False))
     found = followed.find(*name, keys)
     rows: list[list[dict[str, Any]]] = [[] for _ in keys]
     for place, row in zip(found.places.tolist(), _listed(found.rows), strict=True):

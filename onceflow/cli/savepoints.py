@@ -21,7 +21,7 @@ from onceflow.runtime.environment.running_jobs import find_all, find_starting
 from onceflow.runtime.errors import OnceflowError, UsageError
 
 app = typer.Typer(
-    help="List, show, compare, delete and export savepoints.", add_completion=False, no_args_is_help=True
+    help="Look at savepoints, compare, export and delete them.", add_completion=False, no_args_is_help=True
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from onceflow.cli.live_query import ask_live
 from onceflow.connectors.extras import needs_extra
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OnceflowError, OptionError
@@ -52,7 +54,9 @@ def serve_state(
     thread = threading.Thread(target=_follow, args=(followed, refresh_s, ended), daemon=True)
     thread.start()
     try:
-        config = uvicorn.Config(query_app(followed, token), log_level="warning", access_log=False)
+        config = uvicorn.Config(
+            query_app(followed, token, partial(ask_live, path)), log_level="warning", access_log=False
+        )
         uvicorn.Server(config).run(sockets=[listener])
     finally:
         ended.set()

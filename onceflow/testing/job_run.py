@@ -19,7 +19,7 @@ from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.restart import NoRestart
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.control.messages import Message
+from onceflow.runtime.control.message import Message
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OnceflowError, UsageError
 from onceflow.runtime.explained_calls import explained

@@ -17,7 +17,8 @@ import msgspec
 
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.control.connection import Connection, ConnectionLostError
-from onceflow.runtime.control.messages import Alive, Assignment, Message, ToSlot
+from onceflow.runtime.control.message import Message
+from onceflow.runtime.control.messages import Alive, Assignment, ToSlot
 from onceflow.runtime.errors import Retryable, Unavailable
 from onceflow.runtime.sockets.connect import connect
 from onceflow.runtime.sockets.credentials import Credentials

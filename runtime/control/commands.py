@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from onceflow.runtime.checkpoint import events as ev
-from onceflow.runtime.control.messages import Abort, Commit, Drain, Message, Resume, Trigger
+from onceflow.runtime.control.message import Message
+from onceflow.runtime.control.messages import Abort, Commit, Drain, Resume, Trigger
 
 ToAllSlots = ev.Trigger | ev.Resume | ev.Drain | ev.Commit | ev.AbortCheckpoint
 

@@ -9,16 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
 from onceflow.runtime.contracts import Committable, SplitProgress
+from onceflow.runtime.control.live_messages import AskRows, AskState, RowsOfKeys
+from onceflow.runtime.control.message import Message
 from onceflow.runtime.functions.metrics import Reading
-
-
-class Message(msgspec.Struct, tag=True, gc=False):
-    """A message; its type's name is the tag on the wire."""
-
 
 # --- a slot to the driver -----------------------------------------------------------------------
 
@@ -176,6 +171,8 @@ ToDriver = (
     | Noticed
     | Progress
     | LowestWatermarks
+    | RowsOfKeys
+    | AskState
     | AskStatus
     | AskStop
     | AskRescale
@@ -257,7 +254,17 @@ class Shutdown(Message):
 
 
 ToSlot = (
-    Assignment | Trigger | Resume | Drain | Commit | Abort | AddSplits | GroupWatermarks | Alive | Shutdown
+    Assignment
+    | Trigger
+    | Resume
+    | Drain
+    | Commit
+    | Abort
+    | AddSplits
+    | GroupWatermarks
+    | AskRows
+    | Alive
+    | Shutdown
 )
 
 # --- the driver to an operator of the job -------------------------------------------------------

@@ -26,6 +26,7 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress
 from onceflow.runtime.control.commands import command_of
 from onceflow.runtime.control.heartbeat import heartbeat_ms, silence_ms_max
+from onceflow.runtime.control.live_messages import AskState, RowsOfKeys
 from onceflow.runtime.control.messages import (
     Acked,
     AddSplits,
@@ -46,6 +47,8 @@ from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.encryption import new_credentials
 from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.driver.folder_io import checkpoint_io
+from onceflow.runtime.driver.launch_options import completed
+from onceflow.runtime.driver.live_questions import LiveQuestions
 from onceflow.runtime.driver.options import Guarantee, RunOptions, check_slots
 from onceflow.runtime.driver.progress import ProgressMeter, shown_phase
 from onceflow.runtime.driver.result import JobResult
@@ -104,6 +107,7 @@ class JobDriver:
         self._server = ControlServer(
             self._credentials, control_host, self._on_messages, self._on_lost, listen_at
         )
+        self._questions = LiveQuestions(self._graph, self._server.send)
         doors, slots = (self._enumerators, self._committers), self._parallelism
         io = checkpoint_io(self._graph, self._options, self._store, self._clock, doors, slots)
         self._checkpoint_io = io
@@ -235,20 +239,9 @@ class JobDriver:
         server = self._server
         group = SlotGroup(attempt, self._parallelism, restored, server.send, server.broadcast, silence_ms)
         self._slots = group
-        launch = SlotLaunch(
-            attempt=attempt,
-            graph=self._graph,
-            control_address=self._server.address,
-            credentials=self._credentials,
-            checkpoint_url=self._options.checkpoint_dir,
-            storage_options=self._options.storage_options,
-            attempt_entry=self._checkpoint_io.attempt_entry,
-            barriers=self._options.barriers,
-            state=self._options.state,
-            checkpoint_interval_ms=self._options.checkpoints.interval_ms,
-            slot_timeout_ms=silence_ms,
-            params=params,
-        )
+        entry = self._checkpoint_io.attempt_entry
+        told = SlotLaunch(attempt, self._graph, server.address, self._credentials, "", {}, entry)
+        launch = completed(told, self._options, silence_ms, params)
 
         def on_ended(error: OnceflowError | None) -> None:
             self._inbox.put(lambda: self._handle_all(group.on_host_ended(error, self._clock.monotonic_ms())))
@@ -316,6 +309,10 @@ class JobDriver:
                 self._server.send(peer, Status(status=self._status()))
             case AskRescale(slots=slots):
                 self._server.send(peer, Status(status=self._rescale(slots)))
+            case AskState():
+                self._questions.ask(peer, message, self._slots, self._shown_phase, self._now_ms())
+            case RowsOfKeys():
+                self._questions.on_rows(message, self._coordinator.last_completed_id)
             case AskCancel():
                 self._server.send(peer, Status(status=self._status()))
                 self.request_cancel("cancelled on request")
@@ -350,6 +347,7 @@ class JobDriver:
 
     def _report(self) -> None:
         group = self._slots
+        self._questions.look(group, self._now_ms())
         if group is not None:
             group.broadcast(Alive())
             self._handle_all(group.check_alive(self._clock.monotonic_ms()))

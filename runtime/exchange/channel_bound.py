@@ -12,6 +12,9 @@ FIRST_BYTES = 64 << 10
 BYTES_MIN = 1 << 10
 _WINDOW_MS = 50.0
 """For so long at least what is taken is counted before the bound changes."""
+_FIRST_MS = 5.0
+"""After so long a receiver of which nothing is known yet is taken at its word if it is fast: what is sent
+until then is small, and costs a fast job's start."""
 
 
 class ChannelBound:
@@ -31,6 +34,7 @@ class ChannelBound:
         self._goal_ms = goal_ms
         self.bytes = most if goal_ms is None else min(FIRST_BYTES, most)
         """The bound now."""
+        self._is_known = False
         self._is_counting = False
         self._began_ms = 0.0
         self._counted_ms = 0.0
@@ -66,12 +70,14 @@ class ChannelBound:
     def _count(self, now_ms: float, goal_ms: float) -> None:
         self._counted_ms += now_ms - self._began_ms
         self._counted_bytes += self._last_bytes
-        if self._counted_ms >= _WINDOW_MS:
-            self._learn(goal_ms)
+        if self._counted_ms >= (_WINDOW_MS if self._is_known else _FIRST_MS):
+            wanted = self._counted_bytes / self._counted_ms * goal_ms
+            if self._counted_ms >= _WINDOW_MS or wanted >= self._most:
+                self._learn(wanted)
 
-    def _learn(self, goal_ms: float) -> None:
+    def _learn(self, wanted: float) -> None:
         """Upwards at once, since a bound that is too low costs rate; downwards by halves."""
-        wanted = self._counted_bytes / self._counted_ms * goal_ms
         bound = wanted if wanted >= self.bytes else (wanted + self.bytes) / 2
         self.bytes = int(max(min(BYTES_MIN, self._most), min(self._most, bound)))
         self._counted_ms, self._counted_bytes = 0.0, 0
+        self._is_known = True

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import pyarrow as pa
+
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.functions.questions import Calls
-from onceflow.runtime.records import Records
+from onceflow.runtime.records import Records, UInt64s
 from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.operator_state import FrozenState, RestoredState
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
@@ -26,6 +28,7 @@ __all__ = [
     "Operator",
     "OperatorContext",
     "Output",
+    "PeekedOperator",
     "RestoredState",
     "TwoInputOperator",
 ]
@@ -190,6 +193,16 @@ class BeginningOperator(Operator, Protocol):
     def begin(self) -> None:
         """Once, behind `restore`, or behind `open` if there is nothing to restore; before the first
         element."""
+        ...
+
+
+@runtime_checkable
+class PeekedOperator(Operator, Protocol):
+    """An operator whose state of some keys can be read while it runs, between two batches."""
+
+    def peek(self, keys: pa.RecordBatch, key_hash: UInt64s) -> Sequence[pa.RecordBatch]:
+        """What a snapshot would have of these keys now, in the columns of its only table. It changes nothing.
+        `key_hash`: `hash_keys` of the keys, whose columns are those of the input's keys."""
         ...
 
 

@@ -6,7 +6,8 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-from onceflow.runtime.control.messages import FunctionsClosed, FunctionsOpened, Message, Noticed
+from onceflow.runtime.control.message import Message
+from onceflow.runtime.control.messages import FunctionsClosed, FunctionsOpened, Noticed
 from onceflow.runtime.errors import Retryable
 from onceflow.runtime.functions.lives import FunctionLives
 from onceflow.runtime.functions.parameters import Parameters

@@ -13,6 +13,7 @@ from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.fingerprints import fingerprints, is_unavailable
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.recovery import assign
+from onceflow.runtime.control.message import Message
 from onceflow.runtime.control.messages import (
     Acked,
     Assignment,
@@ -23,7 +24,6 @@ from onceflow.runtime.control.messages import (
     GroupWatermarks,
     Hello,
     LowestWatermarks,
-    Message,
     Progress,
     Running,
     Shutdown,

@@ -26,6 +26,8 @@ from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress
 from onceflow.runtime.control.heartbeat import alignment_pause_ms
+from onceflow.runtime.control.live_messages import AskRows
+from onceflow.runtime.control.message import Message
 from onceflow.runtime.control.messages import (
     Abort,
     Acked,
@@ -39,7 +41,6 @@ from onceflow.runtime.control.messages import (
     Drained,
     GroupWatermarks,
     LowestWatermarks,
-    Message,
     Progress,
     Resume,
     Running,
@@ -50,17 +51,16 @@ from onceflow.runtime.control.messages import (
 from onceflow.runtime.errors import CorruptCheckpointError, Indeterminate, Retryable
 from onceflow.runtime.operators.operator import FrozenState
 from onceflow.runtime.records import Barrier
+from onceflow.runtime.slot.live_rows import rows_of_keys
 from onceflow.runtime.slot.slot_tasks import SlotTasks
 from onceflow.runtime.slot.task import Task
 from onceflow.runtime.slot.task_reports import PendingSnapshot, TaskSnapshot, WrittenSnapshot
 from onceflow.runtime.slot.usage import SlotUsage
 from onceflow.runtime.slot.watermark_alignment import SlotReports
 
-STEPS_PER_TASK = 32
-TURN_MS = 5.0
+STEPS_PER_TASK, TURN_MS = 32, 5.0
 """How many elements, for how long, a task may take before commands and sockets are looked at again: a
 trigger must not wait behind a backlog."""
-
 SAY_COMMITTING_AFTER_MS = 2_000
 
 
@@ -152,8 +152,7 @@ class Slot:
         if lowest := self._tasks.lowest_watermarks:
             waits = self._tasks.has_paused
             if self._reports.is_due(lowest, waits, self._clock.monotonic_ms()):
-                attempt = self._assignment.attempt
-                self._control.send(LowestWatermarks(attempt=attempt, by_group=lowest, has_paused=waits))
+                self._control.send(LowestWatermarks(self._assignment.attempt, lowest, waits))
 
     def _take_turn(self, task: Task) -> bool:
         """Step a task until it has nothing to do or its turn is over. True if it did anything."""
@@ -235,6 +234,8 @@ class Slot:
                 self._pending.pop(checkpoint_id, None)
                 self._splits_of.pop(checkpoint_id, None)
                 self._tasks.abort(checkpoint_id)
+            case AskRows():
+                self._control.send(rows_of_keys(self._assignment, self._tasks.operators, command))
             case Resume() | Drain() | AddSplits() | GroupWatermarks():
                 self._tell_sources(command)
             case Shutdown(reason=reason):

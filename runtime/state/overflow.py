@@ -23,7 +23,7 @@ from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, UInt64s
 from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.snapshot_options import WHOLE, SnapshotOptions
-from onceflow.runtime.state.table import KeyedTable, Layout
+from onceflow.runtime.state.table import IncrementalTable, Layout
 
 BackendName = Literal["heap", "rocksdb"]
 BACKENDS: tuple[BackendName, ...] = ("heap", "rocksdb")
@@ -78,6 +78,11 @@ class Overflow(Protocol):
 
     def freeze(self, max_parallelism: int) -> FrozenRows:
         """KeyedTable.freeze, with the rows that are away."""
+        ...
+
+    def peek(self, batch: pa.RecordBatch, key_hash: UInt64s, max_parallelism: int) -> list[pa.RecordBatch]:
+        """The rows of these keys, of a table of keys alone, as `freeze` would give them now, here and away;
+        in no order, in batches of other columns each. No row comes back for it, or counts as used."""
         ...
 
     def needs_room(self) -> bool:
@@ -178,9 +183,13 @@ class _NothingAway:
 class InMemory(_NothingAway):
     """Overflow of a table whose rows stay: the table itself."""
 
-    def __init__(self, table: KeyedTable) -> None:
+    def __init__(self, table: IncrementalTable) -> None:
         self.find_or_add, self.load, self.remove = table.find_or_add, table.load, table.remove
         self.compact, self.freeze = table.compact, table.freeze
+        self._peek = table.peek
+
+    def peek(self, batch: pa.RecordBatch, key_hash: UInt64s, max_parallelism: int) -> list[pa.RecordBatch]:
+        return [self._peek(batch, key_hash, max_parallelism)]
 
     def make_room(self, going: Indices, wakes: Wakes, empty: Indices) -> Indices:
         raise AssertionError("rows stay")
@@ -222,7 +231,7 @@ class StateBackend(Protocol):
         """Whether state takes as much memory as there is."""
         ...
 
-    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow:
+    def overflow(self, table: IncrementalTable, layout: Layout) -> Overflow:
         """The overflow of this table, which is empty. Raises Retryable or Fatal if it can't be opened."""
         ...
 
@@ -240,7 +249,7 @@ class Unlimited:
     def __init__(self, snapshots: SnapshotOptions = WHOLE) -> None:
         self.snapshots = snapshots
 
-    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow:
+    def overflow(self, table: IncrementalTable, layout: Layout) -> Overflow:
         return InMemory(table)
 
     def grouped_overflow(self, table: KeyedGroups, columns: Sequence[str]) -> GroupedOverflow:

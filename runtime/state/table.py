@@ -184,6 +184,11 @@ class IncrementalTable(KeyedTable, Protocol):
         """The columns of these rows are changed, though nobody looked for them since the latest snapshot."""
         ...
 
+    def peek(self, batch: pa.RecordBatch, key_hash: UInt64s, max_parallelism: int) -> pa.RecordBatch:
+        """The rows of these keys, of a table of keys alone, as `freeze` would give them now; in no order.
+        Nothing changes, and no row counts as used."""
+        ...
+
     def build_on_snapshots(self, key_groups: range, max_parallelism: int, options: SnapshotOptions) -> None:
         """Called at most once, before the first row: from now on `freeze` gives a FrozenIncrement, with the
         rows that a snapshot needs which builds on the latest one that is durable. `key_groups`: of all keys

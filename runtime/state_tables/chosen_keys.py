@@ -27,6 +27,8 @@ class ChosenKeys:
         rows = [_values(key, columns.names, where) for key in keys]
         arrays = [_array([row[place] for row in rows], field, where) for place, field in enumerate(columns)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=columns)
+        self.batch = batch
+        """The keys in columns, in the order in which they were given."""
         self.hashes = hash_keys(batch, columns.names)
         """The first hash of each key, in the order in which they were given."""
         self.checks = hash_keys(batch, columns.names, CHECK_SEED)

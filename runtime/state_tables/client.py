@@ -17,7 +17,8 @@ TIMEOUT_S = 60.0
 
 @explained
 class StateClient:
-    """Asks a server of `onceflow serve-state` for the state of a job, as of its last completed checkpoint.
+    """Asks a server of `onceflow serve-state` for the state of a job: as of its last completed checkpoint,
+    or live.
 
     Answers are what the server sends as JSON: `checkpoint_id`, `completed_ms`, `offsets` of the sources, and
     rows. Any thread may ask; questions of one client go one after the other over one connection. Raises
@@ -34,16 +35,23 @@ class StateClient:
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=TIMEOUT_S)
         self._asking = threading.Lock()
 
-    def get(self, operator: str, state: str, key: Any) -> dict[str, Any]:
+    def get(self, operator: str, state: str, key: Any, live: bool = False) -> dict[str, Any]:
         """The answer for one key, whose rows are in `rows`: none if it has no state. A key is the value of
-        the only key column, or a dictionary with a value for each."""
-        answer = self.get_many(operator, state, [key])
+        the only key column, or a dictionary with a value for each. `live`: see `get_many`."""
+        answer = self.get_many(operator, state, [key], live)
         return {**answer, "rows": answer["rows"][0]}
 
-    def get_many(self, operator: str, state: str, keys: Iterable[Any]) -> dict[str, Any]:
-        """The answer for many keys, all of one checkpoint: `rows` has a list for each key, in their order."""
+    def get_many(self, operator: str, state: str, keys: Iterable[Any], live: bool = False) -> dict[str, Any]:
+        """The answer for many keys, all of one checkpoint: `rows` has a list for each key, in their order.
+
+        `live`: the job that runs answers, with what no checkpoint has yet; a restart may take it back.
+        `attempt` and `checkpoint_id` say on what it builds; there are no `offsets`. Slots answer each by
+        itself, so that keys of different slots are not of one moment. Raises Retryable if the job does not
+        run, or can't answer now: never does the last completed checkpoint answer in its place.
+        """
         path = f"/v1/state/{quote(operator, safe='')}/{quote(state, safe='')}"
-        return self._ask("POST", path, json.dumps({"keys": list(keys)}))
+        asked = {"keys": list(keys), "live": True} if live else {"keys": list(keys)}
+        return self._ask("POST", path, json.dumps(asked))
 
     def tables(self) -> dict[str, Any]:
         """Which tables there are: `tables` has operator, state and kind of each."""

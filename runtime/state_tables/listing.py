@@ -15,7 +15,7 @@ def shapes_of(manifest: CheckpointManifest) -> list[Shape]:
     """All tables: of operators with state, of what was in flight, and of sources; by uid, in the order in
     which states were declared."""
     shapes = [
-        shape for uid, described in manifest.operators.items() for shape in _of_operator(uid, described)
+        shape for uid, described in manifest.operators.items() for shape in shapes_of_operator(uid, described)
     ]
     known = {(uid, described.table) for uid, described in manifest.operators.items()}
     found = {(handle.uid, name) for handle in manifest.states for name in handle.files}
@@ -26,7 +26,8 @@ def shapes_of(manifest: CheckpointManifest) -> list[Shape]:
     return sorted(shapes, key=lambda shape: shape.uid)
 
 
-def _of_operator(uid: str, described: StateDescription) -> Iterator[Shape]:
+def shapes_of_operator(uid: str, described: StateDescription) -> Iterator[Shape]:
+    """The tables of what one operator keeps."""
     if described.table == LISTS_TABLE:
         for part in described.parts:
             kind = f"{part.kind} by {part.codec}" if part.codec else part.kind

@@ -14,7 +14,8 @@ from onceflow.runtime.checkpoint.staged_files import PromisedStagedFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.commands import command_of
-from onceflow.runtime.control.messages import Hello, Message, ToDriver
+from onceflow.runtime.control.message import Message
+from onceflow.runtime.control.messages import Hello, ToDriver
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.driver.graph_program import program_of

@@ -15,7 +15,8 @@ from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts.batch_size import RECORDS_MAX
-from onceflow.runtime.control.messages import Assignment, Message, ToSlot
+from onceflow.runtime.control.message import Message
+from onceflow.runtime.control.messages import Assignment, ToSlot
 from onceflow.runtime.exchange.channel import InputChannel, OutputChannel
 from onceflow.runtime.functions.lives import FunctionLives
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
@@ -271,8 +272,7 @@ class SimSlot:
         self.number, store, at, options = assignment.slot, self._store, assignment, self._options
         files = StateFiles(store, assignment.attempt, at_once=1)
         mine = key_group_range(self._graph.max_parallelism, assignment.parallelism, assignment.slot)
-        shares_files = self._options.shares_files
-        writer = SharedFiles(files, mine, assignment.states) if shares_files else files
+        writer = SharedFiles(files, mine, assignment.states) if options.shares_files else files
 
         def write_state(checkpoint_id: int, uid: str, state: FrozenState) -> StateHandle:
             return writer.write(checkpoint_id, uid, at.slot, state)

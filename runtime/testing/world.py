@@ -20,7 +20,7 @@ from onceflow.runtime.checkpoint.options import BarrierOptions, CheckpointOption
 from onceflow.runtime.checkpoint.restart import FixedDelay
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts.batch_size import RECORDS_MAX
-from onceflow.runtime.control.messages import Message
+from onceflow.runtime.control.message import Message
 from onceflow.runtime.errors import OnceflowError
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.graph.job_graph import JobGraph

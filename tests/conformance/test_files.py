@@ -5,20 +5,23 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import fsspec
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+import pytest
 
 from onceflow.connectors.files.csv_files import Csv
 from onceflow.connectors.files.json_lines import JsonLines
 from onceflow.connectors.files.parquet_files import Parquet
 from onceflow.connectors.files.source import FileSource, files_source
 from onceflow.testing.kit import SourceKit
+from tests.s3_server import S3Server, gateway
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("text", pa.string(), nullable=False)])
 SMALL = 64
@@ -102,3 +105,40 @@ class TestPackedCsv(Files):
 
 class TestParquet(Files):
     ending = "parquet"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with S3Server(gateway()) as server:
+        yield server
+
+
+class OnS3(Files):
+    """The same files as objects of a bucket."""
+
+    server: ClassVar[S3Server]
+
+    @pytest.fixture(autouse=True)
+    def serve(self, server: S3Server) -> None:
+        type(self).server = server  # the kit makes other objects of the class
+
+    def prepare(self) -> None:
+        super().prepare()
+        bucket = self.server.new_bucket()
+        self.settings |= {"bucket": bucket, "options": self.server.options}
+        store = fsspec.filesystem("s3", **self.server.options)
+        for path in Path(self.folder).iterdir():
+            store.put_file(str(path), f"{bucket}/in/{path.name}")
+
+    def source(self) -> FileSource:
+        form, url = FORMATS[self.ending][0], f"s3://{self.settings['bucket']}/in/*.{self.ending}"
+        return files_source(url, SCHEMA, form, None, self.settings["options"])
+
+
+class TestJsonLinesOnS3(OnS3):
+    ending = "jsonl"
+
+
+class TestParquetOnS3(OnS3):
+    ending = "parquet"
+    in_new_processes = False

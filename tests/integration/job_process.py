@@ -133,7 +133,7 @@ def _slots_of(event: Event) -> list[int]:
 
 
 def _processes(*pids: int) -> list[psutil.Process]:
-    """The processes with these numbers, without the tests' own: a slot of a job on threads has the driver's."""
+    """The processes of these numbers but for the tests' own, which a slot of a job on threads has, too."""
     found = []
     for pid in pids:
         with suppress(psutil.NoSuchProcess):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -27,9 +28,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(2400)]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD_S, START_S, JOB_S = 1800.0, 300.0, 600.0
-KAFKA = "apache/kafka:4.2.1"
-BASE_IMAGES = ["python:3.11-slim-bookworm", KAFKA]
-STACK_IMAGES = ["apicurio/apicurio-registry:3.3.3", "postgres:15", "versity/versitygw:v1.8.0"]
+IMAGES = dict(re.findall(r"\$\{(\w+_IMAGE):-([^}]+)\}", (REPOSITORY / "docker" / "compose.yaml").read_text()))
+"""The images that docker/compose.yaml takes unless its variables name others."""
 RECORDS, PARTITIONS = 200_000, 4
 PURCHASES, START_MS, WINDOW_MS = 20_000, 1_700_000_000_000, 10_000
 PACKAGES = [f"onceflow.{name}" for name in ("cli", "structured_streaming", "connectors", "runtime", "sinks")]
@@ -43,8 +43,8 @@ def docker(*arguments: str, timeout: float = START_S) -> subprocess.CompletedPro
 
 
 def need(*images: str) -> None:
-    """Each is here or can be pulled, or the test is skipped."""
-    for name in images:
+    """Each is here or can be pulled, or the test is skipped. Those of IMAGES go by their variables."""
+    for name in (os.environ.get(each, IMAGES.get(each, each)) for each in images):
         if docker("image", "inspect", name).returncode and docker("pull", name, timeout=BUILD_S).returncode:
             pytest.skip(f"{name} can't be pulled: sh docker/standins/build.sh makes it without a registry")
 
@@ -97,7 +97,7 @@ def image() -> str:
         is_running = False
     if not is_running:
         pytest.skip("there is no container engine: `docker version` fails")
-    need(*BASE_IMAGES)
+    need("python:3.11-slim-bookworm", "KAFKA_IMAGE")
     dockerfile = str(REPOSITORY / "docker" / "onceflow.Dockerfile")
     built = docker(
         *("build", "--network", "host", "-f", dockerfile, "-t", "onceflow", str(REPOSITORY)), timeout=BUILD_S
@@ -163,7 +163,7 @@ def test_a_job_runs_exactly_on_a_cluster_of_containers(compose: Project) -> None
 
 def test_the_example_job_uses_kafka_a_registry_postgres_and_s3_and_survives_kill_9(compose: Project) -> None:
     """`up` as docker/compose.yaml says it; the containers of the job and of a worker are killed meanwhile."""
-    need(*STACK_IMAGES)
+    need(*IMAGES)
     compose("--profile", "job", "up", "-d", timeout=JOB_S)
     chance = random.Random(5)
     expected: Counter[tuple[str, int]] = Counter()

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from decimal import Decimal
 from ipaddress import IPv4Address
@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import psycopg
 import pyarrow as pa
 import pytest
+from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from onceflow import Job
 from onceflow.connectors.postgres.ledger import Ledger
@@ -262,6 +263,33 @@ class TestTarget(SqlTargetCases):
     def claim_alone(self, server: PostgresServer, table: str, attempt: int) -> int:
         with server.connect() as connection:
             return Ledger(TableName.of("onceflow_ledger"), owner(table, attempt)).claim(connection)
+
+
+@retry(retry=retry_if_result(lambda is_so: not is_so), stop=stop_after_delay(60), wait=wait_fixed(0.05))
+def wait_until(is_so: Callable[[], bool]) -> bool:
+    return is_so()
+
+
+def test_a_transaction_that_a_deadlock_has_ended_is_made_again(server: PostgresServer, table: str) -> None:
+    """Somebody else writes the same rows in the other order, and never gives way."""
+    server.execute(f"CREATE TABLE {table} (n int PRIMARY KEY, who text)")
+    server.execute(f"INSERT INTO {table} VALUES (1, 'before'), (2, 'before')")
+    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    before = server.rows(deadlocks)[0]
+    with psycopg.connect(server.url) as other:
+        other.execute("SET deadlock_timeout = '1 h'")
+        update = f"UPDATE {table} SET who = 'other' WHERE n = %s".encode()
+        other.execute(update, [2])
+        sink = PostgresSink(server.url, table, key="n")
+        writing = threading.Thread(target=write, args=(sink, [{"n": n, "who": "job"} for n in (2, 1)]))
+        writing.start()
+        blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        wait_until(lambda: server.rows(blocked) != [0])
+        other.execute(update, [1])
+        other.commit()
+    writing.join(60)
+    assert server.rows(f"SELECT n, who FROM {table} ORDER BY n") == [(1, "job"), (2, "job")]
+    wait_until(lambda: server.rows(deadlocks)[0] > before)
 
 
 def test_who_creates_a_table_at_the_same_time_as_another_may_try_again(server: PostgresServer) -> None:

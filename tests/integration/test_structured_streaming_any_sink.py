@@ -15,12 +15,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from tests.integration.streaming_query import Query
 from tests.integration.test_structured_streaming_sink import forget_last_commit
 from tests.mysql_server import WHY_NOT, MySqlServer
 from tests.postgres_server import PostgresServer
-from tests.read_tables import read_delta
+from tests.read_tables import read_delta, read_iceberg
 from tests.redis_server import RedisServer
 from tests.scripted_http import ScriptedHttp, Told
 
@@ -281,6 +282,24 @@ def test_a_delta_table_has_each_batch_once_in_one_commit(spark: Any, tmp_path: P
     assert rows == [(0, "a"), (1, "a"), (10, "b"), (11, "b")]
     query.add({"id": 2, "name": "a"})
     with pytest.raises(Exception, match="onceflow-delta can't write by key"):
+        query.run(key="id")
+
+
+def test_an_iceberg_table_has_each_batch_once_in_one_snapshot(spark: Any, tmp_path: Path) -> None:
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/w"}
+    options = {"catalog": json.dumps(catalog), "table": "shop.rows", "create_table": "true"}
+    query = Query(spark, tmp_path, "onceflow-iceberg", partition_by="name", **options)
+    for batch in range(2):
+        query.add({"id": batch, "name": "a"}, {"id": batch + 10, "name": "b"})
+        query.run(lambda rows: rows.repartition(2))
+        forget_last_commit(query.checkpoint)
+        query.run(lambda rows: rows.selectExpr("id + 100 as id", "name"))
+    table = load_catalog(None, **catalog).load_table("shop.rows")
+    rows = sorted((row["id"], row["name"]) for row in read_iceberg(table.metadata_location))
+    assert rows == [(0, "a"), (1, "a"), (10, "b"), (11, "b")]
+    assert len(table.snapshots()) == 2
+    query.add({"id": 2, "name": "a"})
+    with pytest.raises(Exception, match="onceflow-iceberg can't write by key"):
         query.run(key="id")
 
 

@@ -15,7 +15,7 @@ from onceflow.runtime.errors import GraphError, UserFunctionError
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.processing.keyed_process import KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig, ProcessOperator
-from onceflow.runtime.records import WATERMARK_MIN_MS, Records
+from onceflow.runtime.records import WATERMARK_MIN_MS, Records, UInt64s
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
 from onceflow.runtime.state.evolution.conversion import converted
 from onceflow.runtime.state.evolution.readers import Reader, Readers, names_kept_as
@@ -178,6 +178,9 @@ class BroadcastProcessOperator:
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._keyed.open(context, out)
+
+    def peek(self, keys: pa.RecordBatch, key_hash: UInt64s) -> Sequence[pa.RecordBatch]:
+        return self._keyed.peek(keys, key_hash)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         self._keyed.restore(states)

@@ -154,6 +154,10 @@ class KeyMemory:
         self._let_go()
         return self._overflow.freeze(max_parallelism)
 
+    def peek(self, keys: pa.RecordBatch, key_hash: UInt64s, max_parallelism: int) -> list[pa.RecordBatch]:
+        """The rows of these keys as a snapshot would have them now; see Overflow."""
+        return self._overflow.peek(keys, key_hash, max_parallelism)
+
     def _look_at(self, rows: Indices) -> None:
         """See which of these rows remember nothing."""
         empty = self.states.empty_of(rows.tolist())

@@ -25,7 +25,7 @@ from onceflow.runtime.operators.processing.timer_firing import CHAINED_TIMERS_MA
 from onceflow.runtime.operators.processing.watermark_calls import WatermarkCalls
 from onceflow.runtime.operators.timers import Timers
 from onceflow.runtime.operators.two_keys import RightInput, joint_keys, keys_of
-from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records, UInt64s
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.operator_state import restored_watermark
@@ -107,8 +107,7 @@ class ProcessOperator:
         self._failed: FailedRecords | None = None
 
     @property
-    def function(self) -> AnyProcess:
-        """The user's object of this subtask."""
+    def function(self) -> AnyProcess:  # the user's object of this subtask
         return self._process
 
     def open(self, context: OperatorContext, out: Output) -> None:
@@ -147,8 +146,7 @@ class ProcessOperator:
             self._firing.begin(self._timers)
 
     @property
-    def _fired_ms(self) -> int:
-        """All event-time timers up to here have fired."""
+    def _fired_ms(self) -> int:  # all event-time timers up to here have fired
         return self._cursor.passed_ms
 
     def on_records(self, records: Records) -> None:
@@ -265,6 +263,9 @@ class ProcessOperator:
         if self._fired_ms != self._ctx.watermark:
             meta["reached"] = self._ctx.watermark
         return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
+
+    def peek(self, keys: pa.RecordBatch, key_hash: UInt64s) -> list[pa.RecordBatch]:
+        return self._memory.peek(keys, key_hash, self._context.max_parallelism)
 
     def close(self) -> None:
         self._memory.close()

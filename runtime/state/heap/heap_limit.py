@@ -16,7 +16,7 @@ from onceflow.runtime.state.overflow import (
     StateFullError,
 )
 from onceflow.runtime.state.snapshot_options import WHOLE, SnapshotOptions
-from onceflow.runtime.state.table import KeyedTable, Layout
+from onceflow.runtime.state.table import IncrementalTable, Layout
 
 
 class LimitedHeap:
@@ -28,7 +28,7 @@ class LimitedHeap:
         self._share = MemoryShare(memory_bytes)
         self.snapshots = snapshots
 
-    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow:
+    def overflow(self, table: IncrementalTable, layout: Layout) -> Overflow:
         assert isinstance(table, HeapTable), "tables are made in tables.py"
         return HeapLimit(table, self._share)
 

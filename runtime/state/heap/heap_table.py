@@ -22,7 +22,7 @@ from onceflow.runtime.state.increments import FrozenIncrement, Increments
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.snapshot_options import SnapshotOptions
-from onceflow.runtime.state.table import Layout, LiveRows, RowColumn
+from onceflow.runtime.state.table import NOT_THERE, Layout, LiveRows, RowColumn
 
 
 class HeapTable:
@@ -165,6 +165,12 @@ class HeapTable:
         name = self._layout.start_column
         numbers = {**({} if name is None else {name: starts}), **(beside or {})}
         return FrozenTable(frozen, max_parallelism, numbers, frozen_columns(self._columns, live))
+
+    def peek(self, batch: pa.RecordBatch, key_hash: UInt64s, max_parallelism: int) -> pa.RecordBatch:
+        assert self._layout.start_column is None, "a key has one row"
+        found = self.find(batch, key_hash)
+        live = LiveRows(self.size, np.unique(found[found != NOT_THERE]))
+        return self.freeze_rows(live, max_parallelism).piece(0, len(live))
 
     def load(self, batch: pa.RecordBatch) -> Indices:
         keys, before = pa.RecordBatch.from_struct_array(batch.column("key")), self.size

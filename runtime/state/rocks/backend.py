@@ -15,7 +15,7 @@ from onceflow.runtime.state.rocks.rocks_groups import RocksGroups
 from onceflow.runtime.state.rocks.rocks_overflow import RocksOverflow
 from onceflow.runtime.state.rocks.scratch import ScratchFolder
 from onceflow.runtime.state.snapshot_options import WHOLE, SnapshotOptions
-from onceflow.runtime.state.table import KeyedTable, Layout
+from onceflow.runtime.state.table import IncrementalTable, Layout
 
 _ROCKS_PART = 4
 """RocksDB's blocks and write buffers take one part of so many; rows in memory have the others."""
@@ -45,7 +45,7 @@ class RocksBackend:
         self._rows_min = rows_min
         self._folder = folder
 
-    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow:
+    def overflow(self, table: IncrementalTable, layout: Layout) -> Overflow:
         assert isinstance(table, HeapTable), "tables are made in tables.py"
         return RocksOverflow(table, layout, self._share, self._database(), self._rows_min)
 

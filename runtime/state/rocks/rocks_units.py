@@ -170,6 +170,12 @@ class RocksUnits(ABC):
         if missing.any():
             self._bring(sorted(set(row_ids(identities[missing]))))
 
+    def _contents_away(self, identities: Identities) -> list[bytes]:
+        """What RocksDB has of those of these units that are not in memory."""
+        missing = self._in_memory.find_identities(identities) == NOT_THERE
+        ids = sorted(set(row_ids(identities[missing])))
+        return [content for content in self._database.get(ids) if content is not None] if ids else []
+
     def _bring(self, ids: list[bytes]) -> Indices:
         """Load those of these units that are away: their numbers."""
         known = self._in_memory.find_identities(identities_of(ids)) if ids else np.zeros(0, np.int64)

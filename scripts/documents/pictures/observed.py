@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from onceflow.runtime.control.messages import Message
+from onceflow.runtime.control.message import Message
 from onceflow.runtime.records import Element
 from onceflow.runtime.testing.choices import SeededChoices
 from onceflow.runtime.testing.sim_slot import SimChannel, SimSlot

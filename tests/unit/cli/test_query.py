@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from onceflow.cli.query import TOKEN, app
-from onceflow.runtime.errors import UsageError
+from onceflow.runtime.errors import Retryable, UsageError
 from tests.unit.cli.test_query_server import TOKEN as SECRET
 from tests.unit.cli.test_query_server import url
 
@@ -75,6 +75,19 @@ def test_a_server_wants_its_token_and_names_what_it_has_not(url: str) -> None:
     assert "can't be read" in str(ask(url, *TOTALS, "--key", "a", "--token-file", "/no/where").exception)
     wrong = ask(url, "--operator", "proces", "--state", "n", "--key", "a", env={TOKEN: SECRET})
     assert "did you mean 'process'" in str(wrong.exception)
+
+
+def test_a_live_answer_is_the_jobs_or_none(folder: str, url: str) -> None:
+    refused = ask(folder, *TOTALS, "--key", "user-023", "--live").exception
+    assert isinstance(refused, Retryable)
+    assert "a live answer comes from the job, and no job runs on" in str(refused)
+    assert "or ask without --live" in str(refused)
+    options = ["--operator", "totals", "--state", "n", "--key", "a", "--key", "b", "--live"]
+    found, none = lines(ask(url, *options, "--json", env={TOKEN: SECRET}))
+    assert (found["is_live"], found["attempt"], found["rows"]) == (True, 3, [{"user": "a", "value": False}])
+    assert none["rows"] == []
+    shown = ask(url, *options, env={TOKEN: SECRET}).stdout
+    assert "live, in attempt 3: not committed; a restart takes it back to checkpoint 41" in shown
 
 
 def test_a_name_that_is_no_folder_and_no_job(folder: str) -> None:

@@ -7,8 +7,9 @@ import json
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -17,16 +18,27 @@ from onceflow import StateClient
 from onceflow.cli.query_server import BODY_BYTES_MAX, query_app
 from onceflow.runtime.errors import Retryable, UsageError
 from onceflow.runtime.state_tables.followed import FollowedState
+from onceflow.runtime.state_tables.reader import UnknownTableError
 
 PROGRAMS = Path(__file__).parents[1] / "changed_programs"
 TOKEN = "0123456789abcdef"
+
+
+def live(operator: str, state: str, keys: Sequence[Any], are_texts: bool) -> dict[str, Any]:
+    """A job that runs and knows of the only key `a`."""
+    if operator == "away":
+        raise Retryable("no slots of the job run just now (restarting): ask again in a moment")
+    if operator == "nowhere":
+        raise UnknownTableError("the job keeps no state for 'nowhere'")
+    rows = [[{"user": key, "value": are_texts}] if key == "a" else [] for key in keys]
+    return {"is_live": True, "attempt": 3, "checkpoint_id": 41, "rows": rows}
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
     followed = FollowedState(str(shutil.copytree(PROGRAMS / "golden_3", tmp_path / "checkpoints")))
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(query_app(followed, TOKEN), log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(query_app(followed, TOKEN, live), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     yield f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -62,9 +74,29 @@ def test_what_is_refused(url: str) -> None:
     client.close()
 
 
+def test_a_live_question_is_the_jobs_to_answer_and_nobody_else_does_in_its_place(url: str) -> None:
+    client = StateClient(url, TOKEN)
+    answer = client.get("totals", "n", "a", live=True)
+    assert (answer["is_live"], answer["attempt"], answer["checkpoint_id"]) == (True, 3, 41)
+    assert answer["rows"] == [{"user": "a", "value": False}]
+    assert client.get_many("totals", "n", ["b", "a"], live=True)["rows"] == [[], answer["rows"]]
+    with pytest.raises(Retryable, match=r"run just now \(restarting\)"):
+        client.get("away", "n", "a", live=True)
+    with pytest.raises(UsageError, match="keeps no state for 'nowhere'"):
+        client.get("nowhere", "n", "a", live=True)
+    assert "is_live" not in client.get("process", "totals", "user-023")
+    client.close()
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("totals?key=user-023", 200), ("totals", 400), ("totls?key=a", 404)],
+    [
+        ("totals?key=user-023", 200),
+        ("n?key=a&live=true", 200),
+        ("n?live=true", 400),
+        ("totals", 400),
+        ("totls?key=a", 404),
+    ],
 )
 def test_get(url: str, path: str, status: int) -> None:
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)

@@ -72,6 +72,19 @@ def test_a_sender_of_half_a_bound_hears_that_its_receiver_is_fast() -> None:
     assert not channel.is_slow
 
 
+def test_who_begins_fast_is_fast_after_a_few_batches() -> None:
+    """The start of a job is not spent on small batches: nine of them, not ninety."""
+    bound = ChannelBound(MOST, goal_ms=1_000)
+    taken(bound, ms_each=0.6, count=11, size=FIRST_BYTES // 2)
+    assert bound.is_most
+
+
+def test_who_begins_neither_fast_nor_slow_is_counted_for_longer() -> None:
+    bound = ChannelBound(MOST, goal_ms=1_000)
+    assert taken(bound, ms_each=6, count=3, size=600) == FIRST_BYTES
+    assert taken(bound, ms_each=6, count=8, size=600) == pytest.approx(100_000, rel=0.1)
+
+
 def test_without_a_goal_the_bound_is_the_most() -> None:
     bound = ChannelBound(MOST, goal_ms=None)
     assert taken(bound, ms_each=1_000) == MOST

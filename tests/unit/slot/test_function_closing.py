@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.control.messages import FunctionsClosed, FunctionsOpened, Message, Noticed
+from onceflow.runtime.control.message import Message
+from onceflow.runtime.control.messages import FunctionsClosed, FunctionsOpened, Noticed
 from onceflow.runtime.errors import Retryable
 from onceflow.runtime.functions.context import function_context
 from onceflow.runtime.functions.lives import FunctionLives

@@ -10,6 +10,7 @@ import pytest
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.fingerprints import Unexpected
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot
+from onceflow.runtime.control.message import Message
 from onceflow.runtime.control.messages import (
     Acked,
     Assignment,
@@ -21,7 +22,6 @@ from onceflow.runtime.control.messages import (
     GroupWatermarks,
     Hello,
     LowestWatermarks,
-    Message,
     Progress,
     Running,
     Shutdown,
