@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from onceflow.runtime.errors import Retryable
 from onceflow.runtime.operators.joins import frozen_sides, interval_join, runs
+from onceflow.runtime.operators.joins.asked import Asked
 from onceflow.runtime.operators.joins.interval_join import IntervalJoin, IntervalJoinOperator
 from onceflow.runtime.operators.joins.joined_columns import LATE_SIDES, JoinedColumns
 from onceflow.runtime.operators.joins.joined_rows import JoinedRows
@@ -325,6 +326,34 @@ def test_times_that_are_very_far_apart_are_found_too() -> None:
     begin, counts = run.find(np.array([1, 2, 3, 9]), np.array([5, 0, -(1 << 61), 0]), np.array([6, 9, 9, 9]))
     assert counts.tolist() == [2, 0, 1, 0]
     assert run.batch.column("t").to_pylist()[int(begin[2])] == -(1 << 60)
+
+
+KEY, TIME = st.integers(0, 3), st.integers(-5, 5)
+
+
+@given(
+    st.lists(st.tuples(KEY, TIME, st.integers(0, 3)), min_size=1),
+    st.lists(st.lists(st.tuples(KEY, TIME), min_size=1), max_size=4),
+)
+@example([(1, 3, 0)], [[(1, 3)]])
+@example([(1, 3, 0), (1, 0, 1)], [[(1, 3)], [(2, 0), (1, 1)]])
+def test_each_run_is_asked_for_all_that_it_has(
+    asked: list[tuple[int, int, int]], parts: list[list[tuple[int, int]]]
+) -> None:
+    row, earliest, width = np.array(asked).T
+    made = [
+        Run(pa.record_batch({"t": times}), keys, times, None)
+        for keys, times in (np.array(p).T for p in parts)
+    ]
+    found = {
+        id(run): (begin, counts) for run, begin, counts in Asked(row, earliest, earliest + width).find(made)
+    }
+    for run in made:
+        begin, counts = found.get(id(run), np.zeros((2, len(row)), np.int64))
+        for n in range(len(row)):
+            is_hit = (run.row == row[n]) & (run.time >= earliest[n]) & (run.time <= earliest[n] + width[n])
+            places = np.flatnonzero(is_hit).tolist()
+            assert list(range(begin[n], begin[n] + counts[n])) == places
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-9, 9)), min_size=1), st.integers(-12, 12))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 
 from onceflow.runtime.arrays.sorting import stable_order
@@ -16,12 +18,19 @@ class Asked:
         self._order = stable_order(row)
         self._row, self._earliest, self._latest = (its[self._order] for its in (row, earliest, latest))
 
-    def find(self, run: Run) -> tuple[Int64s, Int64s]:
-        """What the run finds for each; it is searched only for those whose times it may have."""
-        begin, counts = np.zeros((2, len(self._order)), np.int64)
-        is_near = (self._latest >= run.earliest) & (self._earliest <= run.latest)
-        if is_near.any():
+    def find(self, runs: Iterable[Run]) -> Iterator[tuple[Run, Int64s, Int64s]]:
+        """Runs that have times which are asked for, and what each of them finds for each row; it is searched
+        only for rows that ask for such times."""
+        if not len(self._order):
+            return
+        first, last = int(self._earliest.min()), int(self._latest.max())
+        for run in runs:
+            if run.latest < first or run.earliest > last:
+                continue
+            is_near = (self._latest >= run.earliest) & (self._earliest <= run.latest)
             near = self._order[is_near]
-            of = (self._row[is_near], self._earliest[is_near], self._latest[is_near])
-            begin[near], counts[near] = run.find(*of)
-        return begin, counts
+            begin, counts = np.zeros((2, len(self._order)), np.int64)
+            begin[near], counts[near] = run.find(
+                self._row[is_near], self._earliest[is_near], self._latest[is_near]
+            )
+            yield run, begin, counts

@@ -153,10 +153,8 @@ class IntervalJoinOperator:
         if side == RIGHT:
             earliest, latest = time - config.upper_ms, time - config.lower_ms
         matched = np.zeros(len(row), np.bool_)
-        asked = Asked(row, earliest, latest)
         made: list[Records] = []
-        for run in self._sides[1 - side].runs:
-            begin, counts = asked.find(run)
+        for run, begin, counts in Asked(row, earliest, latest).find(self._sides[1 - side].runs):
             if no_key is not None:
                 counts[no_key] = 0
             batches = (batch, run.batch) if side == LEFT else (run.batch, batch)

@@ -140,8 +140,7 @@ class Meetings:
         """(run of the other side, numbers of rows, places in the run) of all that meet, in pieces; within a
         run in the order of the rows."""
         asked = Asked(rows.row[mine], earliest, latest)
-        for run in self.sides[1 - rows.side].runs:
-            begin, counts = asked.find(run)
+        for run, begin, counts in asked.find(self.sides[1 - rows.side].runs):
             if rows.has_key is not None:
                 counts[~rows.has_key[mine]] = 0
             for places, theirs in pairs(begin, counts):
