@@ -171,6 +171,13 @@ class RabbitServer:
             return self._container.log()
         return (self._folder / "server.log").read_text(errors="replace")
 
+    def wait_until_empty(self, queue: str) -> None:
+        """Wait until the queue has no message, delivered or not. A reader acknowledges on a thread of its
+        own, and a server that is busy takes its time: what it has now says nothing yet."""
+        deadline = time.monotonic() + DEADLINE_S
+        while left := self.messages(queue):
+            assert time.monotonic() < deadline, f"queue {queue} still has {left} messages"
+
     def messages(self, queue: str) -> int:
         """How many messages the queue has, delivered or not, once that has been the same for a while."""
         url = f"http://127.0.0.1:{self._metrics_port}/metrics/detailed?family=queue_coarse_metrics"

@@ -106,7 +106,7 @@ def test_a_server_that_is_killed_delivers_again_and_nothing_counts_twice() -> No
             barrier(reader, 2)
             reader.on_completed(2)
             assert numbers(rows) == list(range(310))
-            assert server.messages("q") == 0
+            server.wait_until_empty("q")
 
 
 def test_a_second_consumer_waits_and_is_told(server: RabbitServer) -> None:

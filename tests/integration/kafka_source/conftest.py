@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.fetch.direct_reading import DirectReading
@@ -136,6 +136,17 @@ class Cluster:
             producer.produce(topic, value, partition=partition)
         producer.flush(30)
         return producer
+
+    def wait_end(self, topic: str, offset: int) -> None:
+        """Wait until partition 0 ends there. A transaction's marker is written after its end is answered, so
+        without this it may come behind what is produced next."""
+        partition, deadline = TopicPartition(topic, 0), time.monotonic() + DEADLINE_S
+        while True:
+            future = self.admin.list_offsets({partition: OffsetSpec.latest()})[partition]
+            if (end := future.result(60).offset) == offset:
+                return
+            assert end < offset, f"{topic} ends at {end} already"
+            assert time.monotonic() < deadline, f"{topic} ends at {end}, not yet at {offset}"
 
     def delete_before(self, topic: str, offset: int, partition: int = 0) -> None:
         for future in self.admin.delete_records([TopicPartition(topic, partition, offset)]).values():

@@ -50,6 +50,7 @@ def test_every_position_replays_exactly_across_commits_and_aborts(
         if number % 3 != 1:
             expected += [(offset + i, value) for i, value in enumerate(batch)]
         offset += len(batch) + (number % 3 != 0)  # a marker takes an offset
+        cluster.wait_end(topic, offset)
     bounded = source(cluster, topic, until="latest")
     (split,) = splits_of(bounded)
     assert (split.position["next_offset"], split.position["stop_offset"]) == (0, offset)
