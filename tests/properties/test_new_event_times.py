@@ -112,7 +112,7 @@ class Job:
             functions=FunctionLives(lambda trouble: None),
             clock=ManualClock(),
             staged_files=lambda uid: None,  # type: ignore[arg-type, return-value]
-            read_state=lambda handle, groups: None,  # type: ignore[arg-type, return-value]
+            read_states=lambda wanted: [],
             on_snapshot=lambda number, snapshot: None,
             on_wait=lambda uid, reason: None,
         )
