@@ -179,7 +179,7 @@ def header_bytes(schema: str, codec: str, sync: bytes) -> bytes:
 
 
 def block_bytes(count: int, datums: bytes, codec: str, sync: bytes) -> bytes:
-    """So many datums as a block."""
+    """A block of so many datums."""
     packed = _PACK[codec](datums)
     return _varint(count) + _varint(len(packed)) + packed + sync
 
