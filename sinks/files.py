@@ -34,8 +34,9 @@ class FileSink:
     A file is written hidden. Once a checkpoint is durable in which it has ended, it is seen, whole, under a
     name made of uid, checkpoint, subtask, number and job; whatever is killed, each row is in one file once.
 
-    `format`: "parquet", "jsonl" or "csv", or `Csv(delimiter=";")`; `compression`: for Parquet "zstd"
-    (the default), "snappy", "gzip", "lz4", "brotli" or "none", for JSON lines and CSV "gzip" or "zstd".
+    `format`: "parquet", "jsonl", "csv" or "avro", or `Csv(delimiter=";")`; `compression`: for Parquet
+    "zstd" (the default), "snappy", "gzip", "lz4", "brotli" or "none", for JSON lines and CSV "gzip" or
+    "zstd", for Avro "deflate" (the default), "snappy", "zstd" or "none".
     `partition_by`: which folder a row goes to: a column (`country=de`, which then is not in the file),
     `hourly()`, `daily()` or `every("15 min")` of event time or of a column, a polars expression, a function
     that makes a folder of each row of a pyarrow.RecordBatch, or a list of these. `roll`: when a file ends.
@@ -61,7 +62,7 @@ class FileSink:
         if any(self.place.path.endswith(ending) for each in FORMATS.values() for ending in each.endings):
             raise OptionError(
                 f"{where} names a file, and there will be one for each subtask and checkpoint: name a "
-                'folder, and say format="parquet", "jsonl" or "csv"'
+                'folder, and say format="parquet", "jsonl", "csv" or "avro"'
             )
         if not isinstance(self.roll, RollPolicy):
             raise OptionError(f'{where}: roll={self.roll!r}: give RollPolicy(size="64 MiB"), or the like')

@@ -81,6 +81,15 @@ class TolerantFormat(Protocol):
         ...
 
 
+@runtime_checkable
+class DescribingFormat(Protocol):
+    """A FileFormat whose files say which columns they have."""
+
+    def columns_of(self, place: StoredFiles, path: str) -> pa.Schema:
+        """The columns of a file. Raises DataLossError if it is none of this format."""
+        ...
+
+
 class WritableFile(Protocol):
     """What an encoder writes to. `write` takes what is like bytes."""
 

@@ -79,6 +79,11 @@ class Parquet:
     def of_type(self, of: Any) -> Parquet:
         return self
 
+    def columns_of(self, place: StoredFiles, path: str) -> pa.Schema:
+        """See DescribingFormat."""
+        with place.open(path) as source, _opened(source, path) as file:
+            return file.schema_arrow
+
     def decoder(self, schema: pa.Schema) -> ParquetDecoder:
         return ParquetDecoder(schema, self.batch_rows)
 

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from onceflow.connectors.files.avro_files import AvroFiles
 from onceflow.connectors.files.batches import FilePlanner
 from onceflow.connectors.files.csv_files import Csv
 from onceflow.connectors.files.enumerator import FileEnumerator
-from onceflow.connectors.files.file_format import FileFormat, TolerantFormat
+from onceflow.connectors.files.file_format import DescribingFormat, FileFormat, TolerantFormat
 from onceflow.connectors.files.file_split import FileSplit
 from onceflow.connectors.files.finished_files import FinishedFiles
 from onceflow.connectors.files.json_lines import JsonLines
@@ -23,7 +23,7 @@ from onceflow.connectors.files.reader import FileReader
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import BatchLimit, Json, ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import GraphError, OptionError
+from onceflow.runtime.errors import DataLossError, GraphError, OptionError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.types.declared_fields import is_record_type
@@ -31,7 +31,7 @@ from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.plain_types import plain_schema
 from onceflow.runtime.types.record_types import arrow_schema
 
-FORMATS: Mapping[str, FileFormat] = {form.name: form for form in (JsonLines(), Csv(), Parquet())}
+FORMATS: Mapping[str, FileFormat] = {form.name: form for form in (JsonLines(), Csv(), Parquet(), AvroFiles())}
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,12 @@ def files_source(
     of: Any = type
     found = file_format(format, url, where)
     if of is None:
-        if not isinstance(found, Parquet):
+        if not isinstance(found, DescribingFormat):
             raise GraphError(
                 f"{where}: what is in the files has to be said: type=, as a dataclass, a NamedTuple or a "
-                "pyarrow.Schema; only Parquet says it itself"
+                "pyarrow.Schema; only Parquet and Avro say it themselves"
             )
-        of = _schema_of_parquet(place, where)
+        of = _described_columns(found, place, where)
     if isinstance(of, pa.Schema):
         columns, record_type = plain_schema(of), None
     elif is_record_type(of):
@@ -130,7 +130,7 @@ def files_source(
     if dead_letters is not None and not isinstance(found, TolerantFormat):
         raise OptionError(
             f"{where}: dead_letters= is for records that can't be decoded while their neighbours can, as in "
-            f"JSON lines and CSV: leave it out for {found.name}"
+            f"JSON lines, CSV and Avro: leave it out for {found.name}"
         )
     form = found.of_type(record_type or columns)
     return FileSource(place, form, columns, record_type, watch_ms, dead_letters)
@@ -162,12 +162,11 @@ def file_format(form: Any, url: str, where: str) -> FileFormat:
     return given
 
 
-def _schema_of_parquet(place: Place, where: str) -> pa.Schema:
+def _described_columns(form: DescribingFormat, place: Place, where: str) -> pa.Schema:
     files = list(place.files())
     if not files:
         raise GraphError(f"{where}: there is no file yet to tell the columns from: say type=")
     try:
-        with place.open(files[0]) as file:
-            return plain_schema(pq.read_schema(file))
-    except (pa.ArrowException, OSError) as error:
-        raise GraphError(f"{where}: {files[0]} is no whole Parquet file: {error}") from error
+        return plain_schema(form.columns_of(place, files[0]))
+    except (DataLossError, OptionError, OSError) as error:
+        raise GraphError(f"{where}: {error}") from error

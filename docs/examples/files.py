@@ -1,10 +1,10 @@
-"""Files of three formats, read and written."""
+"""Files of four formats, read and written."""
 
 from dataclasses import dataclass
 from tempfile import mkdtemp
 
 from onceflow import Job
-from onceflow.connectors.files import Csv, JsonLines, Parquet
+from onceflow.connectors.files import AvroFiles, Csv, JsonLines, Parquet
 from onceflow.connectors.formats import Json
 
 
@@ -19,6 +19,7 @@ formats = {
     "csv": Csv(delimiter=";"),
     "jsonl": JsonLines(Json(extra="forbid")),
     "parquet": Parquet(),
+    "avro": AvroFiles("zstd"),
 }
 
 write = Job("write")

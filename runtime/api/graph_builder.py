@@ -175,8 +175,9 @@ class JobGraphBuilder:
         """The records of a file, of the files of a folder, or of those that match a pattern (`in/*.jsonl`),
         on any file system that fsspec knows (`s3://...`, whose `storage_options` go there).
 
-        `format`: "jsonl", "csv" or "parquet", or `Csv(delimiter=";")`; by default what the name ends with.
-        JSON lines and CSV may be packed, as `.jsonl.gz`. `type` has the columns; Parquet says them itself.
+        `format`: "jsonl", "csv", "parquet" or "avro", or `Csv(delimiter=";")`; by default by the name.
+        JSON lines and CSV may be packed, as `.jsonl.gz`. `type` has the columns; Parquet and Avro say
+        them themselves.
         One slot reads a file, each exactly once. Bounded by the files that are there at the first start;
         with `watch="10 s"` new ones are looked for so often. A file that is changed once it is there is
         refused. `rate_limit`: see source.

@@ -335,9 +335,10 @@ class Stream(Generic[T]):
         storage_options: Mapping[str, Any] | None = None,
         uid: str | None = None,
     ) -> StreamEnd:
-        """Write the rows to files of a folder, exactly once: "parquet", "jsonl" or "csv". Each subtask has a
-        file for each checkpoint with rows of it, which is seen when it is whole and the checkpoint
-        durable."""
+        """Write the rows to files of a folder, exactly once: "parquet", "jsonl", "csv" or "avro".
+
+        Each subtask has a file for each checkpoint with rows of it, which is seen when it is whole and the
+        checkpoint durable."""
         sink = built_in("to_files")(url, format, storage_options)
         return write(self, sink, self._uid(uid, "files"), "to_files")
 

@@ -73,6 +73,10 @@ class TestCsv(Files):
     format = "csv"
 
 
+class TestAvro(Files):
+    format = "avro"
+
+
 class TestOnS3(Files):
     format = "jsonl"
     server: ClassVar[S3Server]

@@ -10,16 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import fastavro
 import fsspec
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
+from onceflow.connectors.files.avro_files import AvroFiles
 from onceflow.connectors.files.csv_files import Csv
 from onceflow.connectors.files.json_lines import JsonLines
 from onceflow.connectors.files.parquet_files import Parquet
 from onceflow.connectors.files.source import FileSource, files_source
+from onceflow.connectors.formats.avro.schema.derived import avro_of_arrow
 from onceflow.testing.kit import SourceKit
 from tests.s3_server import S3Server, gateway
 
@@ -54,12 +57,19 @@ def write_parquet(table: pa.Table, path: Path) -> None:
     pq.write_table(table, path, row_group_size=SMALL)
 
 
+def write_avro(table: pa.Table, path: Path) -> None:
+    schema = avro_of_arrow(SCHEMA, "Row")
+    with path.open("wb") as file:
+        fastavro.writer(file, schema, table.to_pylist(), codec="deflate", sync_interval=SMALL)
+
+
 FORMATS: dict[str, tuple[Any, Callable[[pa.Table, Path], None]]] = {
     "jsonl": (JsonLines(block_bytes=SMALL), write_jsonl),
     "jsonl.gz": (JsonLines(block_bytes=SMALL), write_jsonl_gz),
     "csv": (Csv(block_bytes=SMALL), write_csv),
     "csv.gz": (Csv(block_bytes=SMALL), write_csv_gz),
     "parquet": (Parquet(batch_rows=11), write_parquet),
+    "avro": (AvroFiles(gathered_bytes=2 * SMALL), write_avro),
 }
 
 
@@ -105,6 +115,11 @@ class TestPackedCsv(Files):
 
 class TestParquet(Files):
     ending = "parquet"
+
+
+class TestAvro(Files):
+    ending = "avro"
+    in_new_processes = False
 
 
 @pytest.fixture(scope="module")

@@ -116,10 +116,14 @@ class Avro:
         return None if of is None or isinstance(of, pa.Schema | str) else of
 
     def decoder(self, columns: frozenset[str] | None = None) -> Decoder:
+        return self.decoder_of(self._own_schema() if self.framing == "none" else self._open(), columns)
+
+    def decoder_of(self, schemas: Schemas[Node] | Node, columns: frozenset[str] | None = None) -> Decoder:
+        """A decoder of what was written with these schemas, or as plain datums of this one; then it raises
+        UnreadableSchemaError if they can't be read as this type."""
         schema = self._schema_or_raise()
         wanted = [columns is None or name in columns for name in schema.names]
         targets = [target for target, is_ in zip(self._targets, wanted, strict=True) if is_]
-        schemas = self._own_schema() if self.framing == "none" else self._open()
         decoder = AvroDecoder(targets, schemas, self.on_null)
         if self._described is None or self._described.is_plain:
             return decoder
@@ -131,12 +135,7 @@ class Avro:
     def encoder(self, schema: pa.Schema) -> Encoder:
         """See Format. The schema is registered, or looked up, when the first batch is encoded, so that
         building a graph needs no registry."""
-        wire = pa.schema([AVRO_WIRE.field(field) for field in schema])
-        if self._avro is not None:
-            assert isinstance(self.of, str)
-            written: dict[str, Any] = json.loads(self.of)
-        else:
-            written = avro_of_arrow(wire, self._record_name)
+        wire, written = _on_wire(schema), self.written_schema(schema)
         schema_id: Callable[[], int | None] = lambda: None  # noqa: E731
         if self.framing != "none":
             schemas = self._open()
@@ -145,6 +144,14 @@ class Avro:
         node = parse_schema(written) if self._avro is None else self._avro
         encoder = AvroEncoder(wire, node, schema_id)
         return encoder if wire == schema else WireEncoder(encoder, schema, AVRO_WIRE)
+
+    def written_schema(self, schema: pa.Schema) -> dict[str, Any]:
+        """The Avro schema that such rows are written with. Raises GraphError naming a column without one."""
+        if self._avro is None:
+            return avro_of_arrow(_on_wire(schema), self._record_name)
+        assert isinstance(self.of, str)
+        written: dict[str, Any] = json.loads(self.of)
+        return written
 
     def for_topic(self, topic: str, part: Literal["key", "value"]) -> Avro:
         """See TopicFormat: the subject is the topic's, unless one is given."""
@@ -172,9 +179,7 @@ class Avro:
             return targets_of_arrow(self.of, None)
         described = self._described
         assert described is not None
-        return targets_of_arrow(
-            pa.schema([AVRO_WIRE.field(column) for column in described.schema]), described
-        )
+        return targets_of_arrow(_on_wire(described.schema), described)
 
     @cached_property
     def _described(self) -> RecordType | None:
@@ -203,8 +208,7 @@ class Avro:
         """The schema of plain datums."""
         if self._avro is not None:
             return self._avro
-        wire = pa.schema([AVRO_WIRE.field(column) for column in self._schema_or_raise()])
-        return parse_schema(avro_of_arrow(wire, "Record"))
+        return parse_schema(avro_of_arrow(_on_wire(self._schema_or_raise()), "Record"))
 
     def _open(self) -> Schemas[Node]:
         return open_schemas(self.registry, self.registry_timeout, "AVRO", parse_registered)
@@ -222,3 +226,7 @@ class Avro:
         if self.references and not isinstance(self.of, str):
             raise OptionError("references= are of an Avro schema: give that, too")
         self._open()  # a wrong setting is refused here; nothing is connected
+
+
+def _on_wire(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([AVRO_WIRE.field(column) for column in schema])

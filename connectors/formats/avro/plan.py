@@ -58,9 +58,10 @@ def plan(writer: Node, targets: Sequence[Target]) -> Read:
     return _record(writer, targets, pa.struct([t.field for t in targets]), "")
 
 
-def _skip(node: Node) -> Read:
+def skipped(node: Node) -> Read:
+    """How to go past a value of this type."""
     low, high = _INT32 if node.kind == "int" else _INT64
-    return Read(node, None, children=tuple(map(_skip, node.children)), low=low, high=high)
+    return Read(node, None, children=tuple(map(skipped, node.children)), low=low, high=high)
 
 
 def _read(node: Node, target: Target, where: str) -> Read:
@@ -89,7 +90,7 @@ def _read(node: Node, target: Target, where: str) -> Read:
 def _record(
     node: Node, targets: Sequence[Target], arrow: pa.DataType, where: str, nullable: bool = True
 ) -> Read:
-    children = [_skip(child) for child in node.children]
+    children = [skipped(child) for child in node.children]
     columns: list[int | pa.Scalar] = []
     for target in targets:
         place = f"{where}.{target.name}" if where else target.name
@@ -117,7 +118,7 @@ def _union(node: Node, target: Target, where: str) -> Read:
             branches.append(_read(child, target, where))
         except UnreadableSchemaError as error:
             low, high = _INT32 if child.kind == "int" else _INT64
-            inner = tuple(map(_skip, child.children))
+            inner = tuple(map(skipped, child.children))
             branches.append(Read(child, None, unfit=str(error), children=inner, low=low, high=high))
     if all(branch.unfit or branch.node.kind == "null" for branch in branches) and len(branches) > 1:
         raise UnreadableSchemaError(next(branch.unfit for branch in branches if branch.unfit))

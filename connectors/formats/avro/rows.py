@@ -15,10 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.formats.avro.plan import Read
+from onceflow.connectors.formats.avro.plan import Read, skipped
+from onceflow.connectors.formats.avro.schema.nodes import Node
 
 ReadValue = Callable[[bytes, int], tuple[Any, int]]
 """(datum, position) to the value there, as pa.array takes it, and the position after it."""
+
+DatumEnds = Callable[[bytes, int], list[int]]
+"""(datums one behind the other, how many) to where each ends. It raises BadDatumError if they are not as many
+whole ones."""
 
 VARINT_BYTES_MAX = 10
 
@@ -38,6 +43,22 @@ def row_reader(read: Read) -> Callable[[bytes], list[Any]]:
         return list(values)
 
     return read_row
+
+
+def datum_ends(writer: Node) -> DatumEnds:
+    """A function that finds where datums of this schema end, by skipping each."""
+    skip = _reader(skipped(writer))
+
+    def ends(datums: bytes, count: int) -> list[int]:
+        found, at = [], 0
+        for _ in range(count):
+            _, at = skip(datums, at)
+            found.append(at)
+        if at != len(datums):
+            raise BadDatumError(f"{len(datums) - at} bytes are left over after the last record")
+        return found
+
+    return ends
 
 
 def _reader(read: Read) -> ReadValue:

@@ -26,7 +26,7 @@ def _source(given: Mapping[str, Any], columns: pa.Schema | None) -> Any:
         if not isinstance(form, Csv):
             raise OptionError(f"option 'delimiter' is for format csv, and this is {form.name}: leave it out")
         form = replace(form, delimiter=given["delimiter"])
-    if "compression" in given and form.name != "parquet":
+    if "compression" in given and form.name in ("jsonl", "csv"):  # the others say it themselves
         form = replace(form, compression=given["compression"])
     if form.name != "csv":
         form = replace(form, split_size=given.get("split_size", _SPLIT_SIZE))
@@ -43,12 +43,15 @@ def _make(given: Mapping[str, Any], columns: pa.Schema) -> Source:
 
 
 def _columns(given: Mapping[str, Any]) -> pa.Schema:
-    """The columns of the first Parquet file that is there."""
+    """The columns of the first file that is there, if it says them."""
+    from onceflow.connectors.files.file_format import DescribingFormat
     from onceflow.connectors.files.source import file_format
 
-    if file_format(given.get("format"), given["path"], "onceflow-files").name != "parquet":
+    form = file_format(given.get("format"), given["path"], "onceflow-files")
+    if not isinstance(form, DescribingFormat):
         raise OptionError(
-            'onceflow-files needs the columns, which only Parquet says: .schema("user STRING, n BIGINT")'
+            "onceflow-files needs the columns, which only Parquet and Avro say: "
+            '.schema("user STRING, n BIGINT")'
         )
     return _source(given, None).schema
 
