@@ -129,7 +129,7 @@ class AvroFileDecoder:
         self._gathered_bytes = form.gathered_bytes
         self._tolerates_bad = tolerates_bad
         self._decoders: dict[str, tuple[Decoder, DatumEnds]] = {}
-        """For each schema that a file was written with."""
+        """How files are read that were written with this schema."""
 
     def pieces(self, place: StoredFiles, path: str, at: int, end: int = 0) -> Iterator[Piece]:
         with place.open(path) as file:

@@ -336,9 +336,8 @@ class Stream(Generic[T]):
         uid: str | None = None,
     ) -> StreamEnd:
         """Write the rows to files of a folder, exactly once: "parquet", "jsonl", "csv" or "avro".
-
-        Each subtask has a file for each checkpoint with rows of it, which is seen when it is whole and the
-        checkpoint durable."""
+        Each subtask has one for each checkpoint with rows of it, seen when it is whole and the checkpoint
+        durable."""
         sink = built_in("to_files")(url, format, storage_options)
         return write(self, sink, self._uid(uid, "files"), "to_files")
 

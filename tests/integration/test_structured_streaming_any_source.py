@@ -81,7 +81,7 @@ def test_parquet_says_its_columns_and_csv_takes_a_delimiter(spark: Any, tmp_path
     [
         ("n BIGINT", {"maxFilesPerTriger": 1}, "no option 'maxfilespertriger' .*did you mean 'max_files"),
         ("n BIGINT", {"format": "orc"}, "format='orc' is none of"),
-        (None, {"format": "jsonl"}, "needs the columns, which only Parquet says"),
+        (None, {"format": "jsonl"}, "needs the columns, which only Parquet and Avro say"),
         ("n BIGINT", {"format": "jsonl", "delimiter": ";"}, "is for format csv"),
         ("n BIGINT", {"format": "csv", "split_size": "1 MiB"}, "CSV can't be cut"),
         ("n BIGINT", {"format": "jsonl", "max_bytes_per_trigger": "many"}, "is no size"),
