@@ -46,7 +46,10 @@ MISTAKES: list[tuple[Make, str]] = [
         lambda: made("in"),
         r"job.from_files\('in'\): the name does not say of what format.*jsonl, csv, parquet",
     ),
-    (lambda: made("in", form="josnl"), "format='josnl' is none of jsonl, csv, parquet, avro .did you mean 'jsonl'"),
+    (
+        lambda: made("in", form="josnl"),
+        "format='josnl' is none of jsonl, csv, parquet, avro .did you mean 'jsonl'",
+    ),
     (lambda: made("in", form=3), "format=3: give one of jsonl, csv, parquet"),
     (lambda: made("in/*.csv"), "column 'tags' is list<.*>, for which CSV has no form"),
     (lambda: made("in/*.jsonl", of=None), "what is in the files has to be said: type="),
