@@ -115,7 +115,9 @@ class WindowedStream(Generic[T]):
                     "sent again: leave results= out, or use the trigger without purging(...)"
                 )
             results, trigger = "discarding", replace(trigger, purges=False)
-        chosen = None if trigger == AT_WATERMARK else trigger
+        # By its title: an expression in it can't be compared.
+        is_default = isinstance(trigger, BuiltInTrigger) and trigger.title == AT_WATERMARK.title
+        chosen = None if is_default else trigger
         return self._fired(replace(self._firings, trigger=chosen), results, "trigger")
 
     def allowed_lateness(self, lateness: str | int, results: ResultsName | None = None) -> WindowedStream[T]:

@@ -14,7 +14,9 @@ from onceflow import (
     ValueState,
     WatermarkStrategy,
     at_watermark,
+    col,
     count,
+    delta,
     every,
     every_processing_time,
     every_rows,
@@ -103,3 +105,14 @@ def test_plan_and_state_say_the_trigger() -> None:
     assert firings.title == ", fires every 2 rows, accumulating"
     assert windows_of(tumbling(10), firings).trigger == "fires every 2 rows"
     assert Firings(5, Results.ACCUMULATING, Own()).title == ", fires by Own, 5 ms of lateness, accumulating"
+
+
+def test_a_delta_of_an_expression_is_a_trigger_like_others() -> None:
+    """Expressions can't be compared: a comparison of the two triggers was a TypeError."""
+    job = Job("deltas")
+    times = WatermarkStrategy.bounded_out_of_orderness("1 s", event_time="ts")
+    windows = job.from_elements(*ROWS, watermarks=times).key_by("user").window(tumbling("10 s"))
+    early = delta(col("amount") + col("ts"), 2_000)
+    sums = windows.trigger(at_watermark(early=early), results="accumulating").aggregate(n=count())
+    sums.print(uid="sums")
+    job.build()
