@@ -47,7 +47,7 @@ from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.encryption import new_credentials
 from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.driver.folder_io import checkpoint_io
-from onceflow.runtime.driver.launch_options import completed
+from onceflow.runtime.driver.launch_options import launch_of
 from onceflow.runtime.driver.live_questions import LiveQuestions
 from onceflow.runtime.driver.options import Guarantee, RunOptions, check_slots
 from onceflow.runtime.driver.progress import ProgressMeter, shown_phase
@@ -61,7 +61,6 @@ from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.hosts.launch import SlotLauncher
 from onceflow.runtime.report import JobProgress, Reporter
 from onceflow.runtime.slot.group import SlotGroup, assignments
-from onceflow.runtime.slot.process import SlotLaunch
 
 _BY_THE_THOUSAND = (Acked, Committed)
 """What every slot says of every checkpoint: it takes a short way."""
@@ -240,8 +239,9 @@ class JobDriver:
         group = SlotGroup(attempt, self._parallelism, restored, server.send, server.broadcast, silence_ms)
         self._slots = group
         entry = self._checkpoint_io.attempt_entry
-        told = SlotLaunch(attempt, self._graph, server.address, self._credentials, "", {}, entry)
-        launch = completed(told, self._options, silence_ms, params)
+        launch = launch_of(
+            self._options, attempt, self._graph, server.address, self._credentials, entry, silence_ms, params
+        )
 
         def on_ended(error: OnceflowError | None) -> None:
             self._inbox.put(lambda: self._handle_all(group.on_host_ended(error, self._clock.monotonic_ms())))
