@@ -44,6 +44,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     spark_conf: Mapping[str, str] | None = None,
     control_port: int = 0,
     start_from: int | str | None = None,
+    accept_duplicates_after: int | None = None,
     allow_dropped_state: bool = False,
     map_uid: Iterable[tuple[str, str]] = (),
     reset_offsets: Mapping[str, Any] | None = None,
@@ -55,6 +56,11 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     """Options as people write them, checked. Raises OptionError naming the option."""
     if parallelism is not None and parallelism < 1:
         raise OptionError(f"parallelism={parallelism}: at least 1 slot is needed")
+    if accept_duplicates_after is not None and accept_duplicates_after != start_from:
+        raise OptionError(
+            f"accept_duplicates_after={accept_duplicates_after}: it is the checkpoint to go back to, and "
+            f"start_from (--from) is {start_from!r}: give both the same id"
+        )
     given = Guarantee.parse(guarantee)
     other_keys = {uid: _other_keys(uid, each) for uid, each in (rekey or {}).items()}
     through = barrier_options(barriers, alignment_timeout, in_flight, given)
@@ -76,6 +82,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         spark_conf=spark_conf or {},
         control_port=control_port,
         start_from=start_from if isinstance(start_from, int) else None,
+        accept_duplicates_after=accept_duplicates_after,
         start_savepoint=absolute_url(start_from) if isinstance(start_from, str) else None,
         start_changes=start_changes(map_uid, reset_offsets or {}, isinstance(start_from, str), other_keys),
         other_keys=other_keys,

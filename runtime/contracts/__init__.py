@@ -28,6 +28,14 @@ from onceflow.runtime.contracts.dead_letters import (
     DEAD_LETTER_SCHEMA,
     DeadLetterSource,
 )
+from onceflow.runtime.contracts.going_back import (
+    GoingBack,
+    TakingBackCommitter,
+    TakingBackSink,
+    TakingSource,
+    TracedSink,
+    is_doubled,
+)
 from onceflow.runtime.contracts.json_values import Json
 from onceflow.runtime.contracts.sink import (
     ChangelogSink,
@@ -39,6 +47,7 @@ from onceflow.runtime.contracts.sink import (
     SinkWriter,
     ThrottlingWriter,
     WatermarkedWriter,
+    WentBack,
 )
 from onceflow.runtime.contracts.source import (
     Fetch,
@@ -69,6 +78,7 @@ __all__ = [
     "DeadLetterSource",
     "Fetch",
     "ForgettingReader",
+    "GoingBack",
     "Json",
     "NoFiles",
     "Noted",
@@ -94,10 +104,16 @@ __all__ = [
     "SplitState",
     "StagedFiles",
     "StartingEnumerator",
+    "TakingBackCommitter",
+    "TakingBackSink",
+    "TakingSource",
     "ThrottlingWriter",
+    "TracedSink",
     "WaitingEnumerator",
     "WarningEnumerator",
     "WatermarkGenerator",
     "WatermarkStrategy",
     "WatermarkedWriter",
+    "WentBack",
+    "is_doubled",
 ]
