@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,10 +16,10 @@ from onceflow.connectors.files.place import Place
 from onceflow.connectors.files.rolling import RollPolicy
 from onceflow.connectors.files.source import FORMATS, file_format
 from onceflow.connectors.files.written.commits import OutputCommits
-from onceflow.connectors.files.written.open_store import check_can_write, open_store, stays_open
+from onceflow.connectors.files.written.open_store import begun_at, check_can_write, open_store, stays_open
 from onceflow.connectors.files.written.plan import Promise
 from onceflow.connectors.files.written.writer import PartsWriter, WriterSettings
-from onceflow.runtime.contracts import Committable, CommitterContext, SinkContext
+from onceflow.runtime.contracts import Committable, CommitterContext, SinkContext, WentBack
 from onceflow.runtime.errors import Fenced, Indeterminate, OptionError
 from onceflow.runtime.explained_calls import explained
 
@@ -109,6 +110,11 @@ class FileSink:
             f"exactly once: files end {when}, and are seen when the checkpoint in which they end is durable"
         )
 
+    @property
+    def takes_back(self) -> bool:
+        """See TakingBackSink."""
+        return True
+
     def check(self, schema: pa.Schema, uid: str) -> None:
         where = f"sink {uid!r}"
         self.buckets.check(schema, where)
@@ -120,7 +126,8 @@ class FileSink:
 
     def open_committer(self, context: CommitterContext) -> FileCommitter:
         store = open_store(self.place, context.lineage, context.uid)
-        return FileCommitter(OutputCommits(store, context.attempt, self.success_marker), context.uid)
+        commits = OutputCommits(store, context.attempt, self.success_marker)
+        return FileCommitter(commits, context.uid, context.lineage)
 
 
 def file_sink(url: str, form: Any = "parquet", storage_options: Mapping[str, Any] | None = None) -> FileSink:
@@ -129,24 +136,37 @@ def file_sink(url: str, form: Any = "parquet", storage_options: Mapping[str, Any
 
 
 class FileCommitter:
-    """A SinkCommitter. A commit that is repeated shows nothing twice: see OutputCommits."""
+    """A TakingBackCommitter. A commit that is repeated shows nothing twice: see OutputCommits."""
 
-    def __init__(self, commits: OutputCommits, uid: str) -> None:
+    def __init__(self, commits: OutputCommits, uid: str, lineage: str) -> None:
         self._commits = commits
         self._uid = uid
+        self._lineage = lineage
 
     def last_committed(self) -> int | None:
         return self._commits.last_committed()
 
     def commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
-        try:
+        with self._named(f"committing checkpoint {checkpoint_id}"):
             self._commits.commit(checkpoint_id, [Promise.from_json(each.payload) for each in committables])
+
+    def take_back(self, checkpoint_id: int, went_back: WentBack, committables: Sequence[Committable]) -> None:
+        promises = [Promise.from_json(each.payload) for each in committables]
+
+        def begun(name: str) -> int | None:
+            return begun_at(name, self._uid, self._lineage)
+
+        with self._named(f"going back to checkpoint {went_back.to}"):
+            self._commits.take_back(checkpoint_id, went_back.to, promises, begun)
+
+    @contextlib.contextmanager
+    def _named(self, doing: str) -> Iterator[None]:
+        try:
+            yield
         except Fenced as error:
             raise Fenced(f"sink {self._uid!r}: {error}") from None
         except OSError as error:
-            raise Indeterminate(
-                f"sink {self._uid!r}: committing checkpoint {checkpoint_id}: {error}; it is tried again"
-            ) from error
+            raise Indeterminate(f"sink {self._uid!r}: {doing}: {error}; it is tried again") from error
 
     def close(self) -> None:
         self._commits.close()

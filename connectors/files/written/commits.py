@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from onceflow.connectors.files.written.output_store import OutputStore
 from onceflow.connectors.files.written.part import attempt_of
 from onceflow.connectors.files.written.plan import Ledger, Plan, Promise, plan_commit
+from onceflow.connectors.files.written.taking_back import BegunAt, take_back
 from onceflow.runtime.errors import DataLossError, Fenced
 
 _DONE, _BEGUN = "committed-", "committing-"
@@ -55,15 +56,30 @@ class OutputCommits:
         have happened.
         """
         notes = self._store.notes()
-        if (last_id := _last_committed(notes)) != self._seen:
-            raise Fenced(f"a newer attempt has committed checkpoint {last_id}")
-        before = Ledger()
-        if last_id is not None and (content := self._store.read_note(_done(last_id))):
-            before = Ledger.from_json(json.loads(content))
+        before = self._ledger(notes)
         plan = plan_commit(before, promises, self._attempt)
         if plan.whole or plan.left or plan.complete or plan.after != before:
             self._carry_out(checkpoint_id, plan, f"{_BEGUN}{checkpoint_id:010d}", notes)
             self._seen = checkpoint_id
+
+    def take_back(self, checkpoint_id: int, to: int, promises: Sequence[Promise], begun_at: BegunAt) -> None:
+        """What was committed after checkpoint `to` is seen no more, and the ledger says `checkpoint_id`.
+        `promises`: those of `to`. May be called again; raises what `commit` raises."""
+        if self._seen is None or self._seen < to:
+            self.commit(to, promises)
+        notes = self._store.notes()
+        ledger = take_back(self._store, self._ledger(notes), promises, to, begun_at, self._marker)
+        self._write_done(checkpoint_id, ledger)
+        self._seen = checkpoint_id
+        self._sweep(checkpoint_id, Plan((), (), (), ledger, ()), self._store.notes())
+
+    def _ledger(self, notes: Sequence[str]) -> Ledger:
+        """What the ledger says now. Raises Fenced if somebody has committed since `last_committed`."""
+        if (last_id := _last_committed(notes)) != self._seen:
+            raise Fenced(f"a newer attempt has committed checkpoint {last_id}")
+        if last_id is not None and (content := self._store.read_note(_done(last_id))):
+            return Ledger.from_json(json.loads(content))
+        return Ledger()
 
     def _carry_out(self, checkpoint_id: int, plan: Plan, begun: str, notes: Sequence[str]) -> None:
         if begun not in notes:
