@@ -78,6 +78,9 @@ class KafkaSource:
     errors_tolerance: Tolerance = "none"
     """"none": a record that can't be decoded fails the job. "all": it goes to dead_letter_topic."""
     dead_letter_topic: str | None = None
+    dead_letters: Sink | None = None
+    """Any sink for records that can't be decoded, as other sources have it; errors_tolerance is
+    "all" then."""
     errors: Mapping[str, str] = field(default_factory=dict)
     """The same two by Kafka Connect's names: errors.tolerance, errors.deadletterqueue.topic.name."""
     discovery_interval: str | int = "30 s"
@@ -93,6 +96,8 @@ class KafkaSource:
     def __post_init__(self) -> None:
         self._set("topics", (self.topics,) if isinstance(self.topics, str) else tuple(self.topics))
         self._take_connect_names()
+        if self.dead_letters is not None:
+            self._set("errors_tolerance", "all")
         _check_topics(self)
         _check_choices(self)
         check_formats("decoder", value=self.value, key=self.key)
@@ -191,7 +196,7 @@ class KafkaSource:
 
     def dead_letter_sink(self) -> Sink | None:
         if self.dead_letter_topic is None:
-            return None
+            return self.dead_letters
         return DeadLetterSink(self.bootstrap_servers, self.dead_letter_topic, self.librdkafka)
 
     # --- Parts ---
@@ -273,9 +278,15 @@ def _check_choices(source: KafkaSource) -> None:
         raise OptionError(f'isolation={source.isolation!r}: write "read_committed" or "read_uncommitted"')
     if source.errors_tolerance not in get_args(Tolerance):
         raise OptionError(f'errors_tolerance={source.errors_tolerance!r}: write "none" or "all"')
-    if source.errors_tolerance == "all" and not source.dead_letter_topic:
+    if source.dead_letters is not None and source.dead_letter_topic:
         raise OptionError(
-            'errors_tolerance="all" needs a dead_letter_topic: no record is dropped without a trace'
+            f"dead_letters= and dead_letter_topic={source.dead_letter_topic!r} are two places for the same "
+            "records: leave one out"
+        )
+    if source.errors_tolerance == "all" and not (source.dead_letter_topic or source.dead_letters is not None):
+        raise OptionError(
+            'errors_tolerance="all" needs a dead_letter_topic, or dead_letters=: no record is dropped '
+            "without a trace"
         )
     if source.errors_tolerance == "none" and source.dead_letter_topic:
         raise OptionError('dead_letter_topic is of no use unless errors_tolerance="all"')
