@@ -229,6 +229,7 @@ class Folder:
         checkpoint_interval: str = "50 ms",
         drains: bool = False,
         state: StateOptions | None = None,
+        max_parallelism: int = 8,
         later: Sequence[Sequence[tuple[Any, ...]]] = (),
         **options: Any,
     ) -> Run:
@@ -236,7 +237,7 @@ class Folder:
         drained before if so asked. `later`: more rows, each part after a checkpoint."""
         self.rows += rows
         source = RecordsInMemory(self.rows)
-        job = JobGraphBuilder("job", max_parallelism=8)
+        job = JobGraphBuilder("job", max_parallelism=max_parallelism)
         watermarks = WatermarkStrategy("ts", 0) if has_event_time else None
         stream = job.source(source, watermarks=watermarks, uid="src")
         sinks: dict[str, Results] = {}
