@@ -143,7 +143,7 @@ def _joined(cells: npt.NDArray[Any], texts: Sequence[pa.Array]) -> list[bytes]:
 
 
 def _gathered(begins: Int64s, width: int, data: pa.Buffer) -> pa.Buffer:
-    """So many bytes from each of these places on, one after the other."""
+    """Take so many bytes from each of these places on, one after the other."""
     bounds = np.stack([begins, begins + width], axis=1).reshape(-1)
     return _taken(bounds, data).buffers()[2] if len(begins) else pa.py_buffer(b"")
 

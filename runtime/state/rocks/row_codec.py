@@ -25,7 +25,7 @@ class RowCodec:
         self._names = list(names)
         self._types = dict(types or {})
         self._layouts: dict[int, tuple[list[str], PackedRows]] = {}
-        """By how many columns were known: none is ever forgotten."""
+        """The columns of rows, by how many were known when these were encoded: none is ever forgotten."""
 
     def learn(self, schema: pa.Schema) -> None:
         """Take note of what the columns are of."""
@@ -71,7 +71,7 @@ class RowCodec:
         return pa.RecordBatch.from_pydict(columns)
 
     def _layout(self) -> tuple[list[str], PackedRows]:
-        """That of rows with all columns that are known."""
+        """The layout of rows with all columns that are known."""
         known = len(self._types)
         if known not in self._layouts:
             names = [name for name in self._names if name in self._types]
