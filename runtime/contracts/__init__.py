@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from onceflow.runtime.contracts.abilities import (
     AcknowledgingReader,
+    BoundingEnumerator,
     ChangelogSource,
+    EndableSource,
     ForgettingReader,
     Noted,
     PartialChangelogSource,
@@ -69,6 +71,7 @@ __all__ = [
     "BatchLimit",
     "BatchPlanner",
     "BatchedSource",
+    "BoundingEnumerator",
     "ChangelogSink",
     "ChangelogSource",
     "Committable",
@@ -76,6 +79,7 @@ __all__ = [
     "CommittingSink",
     "CopiedFiles",
     "DeadLetterSource",
+    "EndableSource",
     "Fetch",
     "ForgettingReader",
     "GoingBack",
