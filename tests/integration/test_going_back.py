@@ -86,7 +86,7 @@ def test_later_output_is_written_again_where_the_user_accepts_it(
     again = start_job(folder, *arguments, options=command)
     again.wait_event("attempt_started")
     data.close(reached_ms)
-    expected = judge(servers).expected(source, window_ms=3_600_000)
+    expected = judge(servers).expected(source)
     wanted = set(zip(expected["user"], expected["window_end"], strict=True))
     while not wanted <= {row.result for row in visible(servers, output, 2) if row.mark or row in before}:
         again.wait_event("checkpoint_completed", after=again.mark)
@@ -100,7 +100,7 @@ def test_later_output_is_written_again_where_the_user_accepts_it(
     assert {row.place for row in old} <= {row.place for row in before}, "what is written now is marked"
     assert {row.mark for row in new} == {str(to).encode()}
     assert max(Counter(row.result for row in new).values()) == 1, "and is written once"
-    spans = {(s["partition"]): (s["begin"], s["end"]) for s in told["doubled"]["totals"]}
+    spans = {(s["partition"]): (s["begin"], s["end"]) for s in told["doubled"]["output"]}
     doubled = {row.result for row in new} & {row.result for row in old}
     assert doubled, "there was later output"
     for row in old:

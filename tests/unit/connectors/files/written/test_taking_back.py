@@ -49,7 +49,7 @@ def goes_back(job: Job, to: int, past: int, at: int | None = None, marker: str |
         return made[0]
 
     try:
-        commits = OutputCommits(job.folder.open(calls), job.attempt, marker)
+        commits = OutputCommits(job.folder.open(calls), job.attempt, marker, job.small_files)
         if commits.last_committed() != past + 1:
             commits.take_back(past + 1, to, promises(job.durable[to - 1]), begun)
     except CrashError:
@@ -60,7 +60,7 @@ def goes_back(job: Job, to: int, past: int, at: int | None = None, marker: str |
 def goes_on(job: Job, to: int, past: int) -> None:
     """The rows behind checkpoint `to` again, in one checkpoint."""
     store: OutputStore = job.folder.open(lambda to: to)
-    commits = OutputCommits(store, job.attempt, None)
+    commits = OutputCommits(store, job.attempt, None, job.small_files)
     assert commits.last_committed() == past + 1
     made = writers(store, job.attempt, past + 1, job.clock)
     for n in range(to + 1, CHECKPOINTS + 1):
