@@ -81,8 +81,8 @@ def _went_back(fields: Mapping[str, Any]) -> Text:
     """What is abandoned, and where output lies that will be written again."""
     text = f"goes back to checkpoint {fields['to']}; those up to {fields['past']} are abandoned"
     for uid, places in fields["doubled"].items():
-        shown = ", ".join(map(_place, places)) or "wherever it has written since then"
-        text += f"; sink {uid!r} writes again what is in {shown}"
+        shown = f"is in {', '.join(map(_place, places))}" if places else "it has written since then"
+        text += f"; sink {uid!r} writes again what {shown}"
     return Text(text, "yellow" if fields["doubled"] else "")
 
 
