@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from onceflow.runtime.contracts.abilities import (
     AcknowledgingReader,
+    BoundingEnumerator,
     ChangelogSource,
+    EndableSource,
     ForgettingReader,
     Noted,
     PartialChangelogSource,
@@ -65,6 +67,7 @@ __all__ = [
     "BatchLimit",
     "BatchPlanner",
     "BatchedSource",
+    "BoundingEnumerator",
     "ChangelogSink",
     "ChangelogSource",
     "Committable",
@@ -72,6 +75,7 @@ __all__ = [
     "CommittingSink",
     "CopiedFiles",
     "DeadLetterSource",
+    "EndableSource",
     "Fetch",
     "ForgettingReader",
     "Json",

@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Any, get_args
 
 import pyarrow as pa
 
@@ -27,7 +27,7 @@ from onceflow.connectors.kafka.source.dead_letters import DeadLetterSink
 from onceflow.connectors.kafka.source.reader import KafkaReader
 from onceflow.connectors.kafka.source.reader_options import ReaderOptions
 from onceflow.connectors.kafka.source.row_builder import METADATA, Metadata, RowBuilder, Tolerance
-from onceflow.connectors.kafka.source.start import parse_start
+from onceflow.connectors.kafka.source.start import parse_start, parse_until
 from onceflow.connectors.kafka.split import KafkaSplitEnumerator, Subscription
 from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.clock import Clock
@@ -63,8 +63,10 @@ class KafkaSource:
     offsets that group_id committed, else the beginning), "timestamp:2026-01-31T00:00:00Z" or
     "timestamp:<ms>" or a datetime (the first record of that time or later), or an offset for each
     partition: {"events-0": 17, "events-1": 5}."""
-    until: Literal["latest"] | None = None
-    """"latest": read what is there when the job first starts, then end. None: go on for ever."""
+    until: str | dt.datetime | Mapping[str, int] | None = None
+    """Where reading ends, fixed when the job first starts: "latest", before what is not there yet; a time as
+    in start=, before the first record of that time or later; an offset for each partition, before that
+    one. None: go on for ever."""
     group_id: str | None = None
     """Offsets are shown under this consumer group after each checkpoint, for lag monitors."""
     isolation: Isolation = "read_committed"
@@ -104,6 +106,7 @@ class KafkaSource:
         if has_kinds(self.key):
             raise OptionError("key= says what a record is of, and changes nothing: give Debezium as value=")
         parse_start(self.start, self.group_id)
+        parse_until(self.until)
         duration_ms(self.discovery_interval, "discovery_interval")
         _ = self._broker_timeout_ms
         check_settings(self._options)
@@ -161,6 +164,7 @@ class KafkaSource:
             interval_ms,
             first_ms,
             lambda other: parse_start(other, self.group_id),
+            parse_until(self.until, clock.now_ms()),
         )
 
     def open_reader(self, context: ReaderContext) -> SourceReader:
@@ -193,6 +197,10 @@ class KafkaSource:
         if unknown:
             raise OptionError(f"no column {unknown[0]!r} to project{nearest(unknown[0], self.schema.names)}")
         return replace(self, columns=columns)
+
+    def ended(self, until: Any) -> KafkaSource:
+        """See EndableSource."""
+        return replace(self, until=until)
 
     def dead_letter_sink(self) -> Sink | None:
         if self.dead_letter_topic is None:
@@ -272,8 +280,6 @@ def _check_topics(source: KafkaSource) -> None:
 
 
 def _check_choices(source: KafkaSource) -> None:
-    if source.until not in (None, "latest"):
-        raise OptionError(f'until={source.until!r}: write "latest", or leave it out to go on for ever')
     if source.isolation not in get_args(Isolation):
         raise OptionError(f'isolation={source.isolation!r}: write "read_committed" or "read_uncommitted"')
     if source.errors_tolerance not in get_args(Tolerance):
