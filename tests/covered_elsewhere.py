@@ -32,6 +32,7 @@ COVERED = (
         unit/sinks/test_tables_go_back unit/connectors/files/written/test_taking_back""",
         """contracts.going_back first_checkpoint written_spans earlier_version earlier_snapshot""",
     ),
+    Covered("two dry runs are compared", "unit/cli/test_dry_run", "cli.compare"),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
     Covered(
         "state under other keys, and written anew",

@@ -19,6 +19,7 @@ import pytest
 from rich.console import Console
 
 from onceflow.cli.report import JsonLines, LiveLine
+from onceflow.runtime.live_text import event_text
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.report import JobProgress
 
@@ -308,8 +309,8 @@ def test_going_back_says_where_rows_are_that_come_again() -> None:
     )
     assert text is not None
     assert text.plain == (
-        "goes back to checkpoint 4; those up to 9 are abandoned; sink 'out' writes again what is in t[1] from "
-        "offset 7 to 8, elsewhere; sink 'table' writes again what it has written since then"
+        "goes back to checkpoint 4; those up to 9 are abandoned; sink 'out' writes again what is in t[1] "
+        "from offset 7 to 8, elsewhere; sink 'table' writes again what it has written since then"
     )
 
 
