@@ -21,7 +21,8 @@ from onceflow.connectors.files.written.joining import SmallFiles
 from onceflow.connectors.files.written.open_store import begun_at, check_can_write, open_store, stays_open
 from onceflow.connectors.files.written.plan import Promise
 from onceflow.connectors.files.written.writer import PartsWriter, WriterSettings
-from onceflow.runtime.contracts import Committable, CommitterContext, SinkContext, WentBack
+from onceflow.runtime.contracts import Committable, CommitterContext, SinkContext
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import Fenced, Indeterminate, OptionError
 from onceflow.runtime.explained_calls import explained
 
@@ -182,7 +183,9 @@ class FileCommitter:
         except Fenced as error:
             raise Fenced(f"sink {self._uid!r}: {error}") from None
         except OSError as error:
-            raise Indeterminate(f"sink {self._uid!r}: {doing}: {error}; it is tried again") from error
+            raise Indeterminate(
+                f"sink {self._uid!r}: {doing}: {error}; it is tried again, see to the file system"
+            ) from error
 
     def close(self) -> None:
         self._commits.close()

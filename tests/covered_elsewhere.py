@@ -28,9 +28,9 @@ COVERED = (
     ),
     Covered(
         "going back to an older checkpoint",
-        """unit/checkpoint/test_chosen_start unit/driver/test_committers integration/test_going_back
+        """unit/checkpoint/test_chosen_start unit/driver/test_committers
         unit/sinks/test_tables_go_back unit/connectors/files/written/test_taking_back""",
-        """contracts.going_back first_checkpoint written_spans earlier_version earlier_snapshot""",
+        """first_checkpoint written_spans earlier_version earlier_snapshot""",
     ),
     Covered("two dry runs are compared", "unit/cli/test_dry_run", "cli.compare"),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),

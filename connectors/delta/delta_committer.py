@@ -32,7 +32,8 @@ from onceflow.connectors.tables.changes import Changes, read_changes
 from onceflow.connectors.tables.data_file import WrittenFile
 from onceflow.connectors.tables.file_names import ledger_name
 from onceflow.connectors.tables.file_store import FileStore
-from onceflow.runtime.contracts import Committable, CommitterContext, WentBack
+from onceflow.runtime.contracts import Committable, CommitterContext
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import DataLossError, Fenced
 
 _GONE = "onceflow.is_gone"

@@ -42,7 +42,8 @@ from onceflow.connectors.tables.changes import Changes, read_changes
 from onceflow.connectors.tables.columns import fitted
 from onceflow.connectors.tables.data_file import DataFile, WrittenFile
 from onceflow.connectors.tables.file_names import FileNames, ledger_name
-from onceflow.runtime.contracts import Committable, CommitterContext, WentBack
+from onceflow.runtime.contracts import Committable, CommitterContext
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import DataLossError, Fatal, Fenced
 
 _BRANCH = "main"

@@ -57,11 +57,6 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     storage_options: Mapping[str, Any] | None = None,
 ) -> RunOptions:
     """Options as people write them, checked. Raises OptionError naming the option."""
-    if accept_duplicates_after is not None and accept_duplicates_after != start_from:
-        raise OptionError(
-            f"accept_duplicates_after={accept_duplicates_after}: it is the checkpoint to go back to, and "
-            f"start_from (--from) is {start_from!r}: give both the same id"
-        )
     given = Guarantee.parse(guarantee)
     other_keys = {uid: _other_keys(uid, each) for uid, each in (rekey or {}).items()}
     through = barrier_options(barriers, alignment_timeout, in_flight, given)
@@ -83,7 +78,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         spark_conf=spark_conf or {},
         control_port=control_port,
         start_from=start_from if isinstance(start_from, int) else None,
-        accept_duplicates_after=accept_duplicates_after,
+        accept_duplicates_after=_accepted(accept_duplicates_after, start_from),
         start_savepoint=absolute_url(start_from) if isinstance(start_from, str) else None,
         start_changes=start_changes(map_uid, reset_offsets or {}, isinstance(start_from, str), other_keys),
         other_keys=other_keys,
@@ -106,3 +101,12 @@ def _other_keys(uid: str, given: Any) -> OtherKeys:
     if not callable(key) or not (merge is None or callable(merge)):
         raise OptionError(f"rekey={{{uid!r}: {given!r}}}: write a function of the key, or (function, merge)")
     return OtherKeys(key, cast("Merge | None", merge))
+
+
+def _accepted(checkpoint_id: int | None, start_from: int | str | None) -> int | None:
+    if checkpoint_id is not None and checkpoint_id != start_from:
+        raise OptionError(
+            f"accept_duplicates_after={checkpoint_id}: it is the checkpoint to go back to, and start_from "
+            f"(--from) is {start_from!r}: give both the same id"
+        )
+    return checkpoint_id

@@ -15,10 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from onceflow.runtime.checkpoint.log import AttemptStarted
 from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable, derive_job
-from onceflow.runtime.contracts import GoingBack, WentBack
+from onceflow.runtime.contracts.going_back import GoingBack
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import CorruptCheckpointError, OnceflowError, UsageError
 
 
@@ -30,15 +32,22 @@ class ChosenStart:
     goes_back: WentBack | None = None
     """It begins with a copy of `job.latest` and abandons what is later; None: it goes on from it."""
     came_from: int | None = None
-    """With `goes_back`: the checkpoint that it would go on from if the copy is never written."""
+    """The checkpoint that it would go on from if the copy that `goes_back` stands for is never written."""
 
     @property
-    def restored_id(self) -> int | None:
-        """What the attempt says it was started from, which counts until it has a checkpoint of its own."""
+    def created(self) -> Resumable | Finished:
+        """The job, of which the log has at least that it was created."""
+        assert not isinstance(self.job, NeverStarted), "it was created"
+        return self.job
+
+    def entry(self, owner: str, now_ms: int, parallelism: int) -> AttemptStarted:
+        """What the log gets. The checkpoint in it counts until the attempt has one of its own."""
+        assert isinstance(self.job, Resumable), "it begins an attempt"
+        latest = self.job.latest
+        restored = None if latest is None else latest.checkpoint_id
         if self.goes_back is not None:
-            return self.came_from
-        latest = None if isinstance(self.job, NeverStarted) else self.job.latest
-        return None if latest is None else latest.checkpoint_id
+            restored = self.came_from
+        return AttemptStarted(self.job.next_attempt, restored, owner, now_ms, parallelism)
 
 
 def chosen_start(view: LogView, chosen: int | None, going: GoingBack) -> ChosenStart:

@@ -10,6 +10,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.chosen_start import ChosenStart, chosen_start, told
@@ -19,7 +20,6 @@ from onceflow.runtime.checkpoint.events import Event
 from onceflow.runtime.checkpoint.fingerprints import is_unavailable
 from onceflow.runtime.checkpoint.first_checkpoint import copy_of, initial_checkpoint
 from onceflow.runtime.checkpoint.log import (
-    AttemptStarted,
     CheckpointCompleted,
     CheckpointLog,
     JobCreated,
@@ -40,7 +40,9 @@ from onceflow.runtime.checkpoint.state_fits import Fit, Program, check_job
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore, DistantStore
 from onceflow.runtime.checkpoint.verification import check_state_is_there
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import GoingBack, Json, WentBack
+from onceflow.runtime.contracts import Json
+from onceflow.runtime.contracts.going_back import GoingBack
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import (
     Fatal,
     Fenced,
@@ -84,7 +86,7 @@ class CheckpointIO:
         """What the latest durable checkpoint says of finished splits."""
         self._notices = LogNotices(store.describe())
         self.from_checkpoint_id: int | None = None  # the user's choice for this run; None: the latest
-        self.going_back = GoingBack()  # what choosing an older one means for the job's output
+        self.going_back = GoingBack()  # what an older one means for the job's output
         self.origin: Origin | None = None  # the savepoint with which the user wants the job to begin
         self.attempt_entry: AttemptEntry | None = None
         """The entry of the log that began the latest attempt: what a slot looks for in its own folder."""
@@ -141,8 +143,7 @@ class CheckpointIO:
         if self._has_attempt:
             self._check_not_overtaken(view)
         start, begins = self._derive(view)
-        job = start.job
-        assert not isinstance(job, NeverStarted), "it was created"
+        job = start.created
         if isinstance(job, Finished):
             check_job(job.latest, self._program)
             return ev.AlreadyFinished(job.latest.checkpoint_id)
@@ -153,11 +154,10 @@ class CheckpointIO:
             self._splits.check_restored(restored.manifest.splits)
         self._put_back(view)
         # 2. Take the next position. From here on every earlier driver's next append conflicts.
-        self._take_over(start, job)
+        self._take_over(start, job.next_position)
         mend_copies(self._store, view)
         # 3. At the very first start, fix where the sources begin. A crash before this line: the next
-        #    attempt asks the sources again; nothing was read yet. Or fix that the job goes back: a crash
-        #    before, and it goes on from where it was.
+        #    attempt asks the sources again; nothing was read. Or fix that it goes back: until then it has not.
         self._retention = Retention(self._store, self._retained, view.completed())
         if start.goes_back is not None:
             restored = self._write_copy(start.goes_back, job, restored)
@@ -179,11 +179,10 @@ class CheckpointIO:
         notices = [*said, *self._notices.of(view), *map(discovered, found, found.values())]
         return ev.AttemptOpened(job.next_attempt, latest, next_id, fit.notes if fit else (), notices)
 
-    def _take_over(self, start: ChosenStart, job: Resumable) -> None:
-        if self._log is None or self._log.next_position != job.next_position:
-            self._log = CheckpointLog(self._store, job.next_position)
-        now_ms = self._clock.now_ms()
-        started = AttemptStarted(job.next_attempt, start.restored_id, self._owner, now_ms, self._parallelism)
+    def _take_over(self, start: ChosenStart, position: int) -> None:
+        if self._log is None or self._log.next_position != position:
+            self._log = CheckpointLog(self._store, position)
+        started = start.entry(self._owner, self._clock.now_ms(), self._parallelism)
         try:
             position = self._log.append(started)
             if not is_newest(self._store, position):  # a running job had dropped the entry that was here
@@ -237,9 +236,9 @@ class CheckpointIO:
         """The checkpoint with which the job goes back, and what of it fits the program."""
         assert job.latest is not None, "one goes back to a checkpoint"
         assert restored is not None, "it fits"
-        now_ms = self._clock.now_ms()
-        self._write_first(copy_of(job.latest, back, job.next_attempt, now_ms))
-        return replace(restored, manifest=copy_of(restored.manifest, back, job.next_attempt, now_ms))
+        copied = partial(copy_of, back=back, attempt=job.next_attempt, now_ms=self._clock.now_ms())
+        self._write_first(copied(job.latest))
+        return replace(restored, manifest=copied(restored.manifest))
 
     def _write_first(self, manifest: CheckpointManifest) -> None:
         assert self._log is not None

@@ -8,7 +8,8 @@ from dataclasses import replace
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.recovery import Resumable
 from onceflow.runtime.checkpoint.state_fits import Program
-from onceflow.runtime.contracts import SplitProgress, WentBack
+from onceflow.runtime.contracts import SplitProgress
+from onceflow.runtime.contracts.sink import WentBack
 
 
 def initial_checkpoint(

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from onceflow.runtime.contracts import Committable, Json, SplitProgress, WentBack
+from onceflow.runtime.contracts import Committable, Json, SplitProgress
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state.description import StateDescription
 

@@ -35,14 +35,6 @@ from onceflow.runtime.contracts.dead_letters import (
     DEAD_LETTER_SCHEMA,
     DeadLetterSource,
 )
-from onceflow.runtime.contracts.going_back import (
-    GoingBack,
-    TakingBackCommitter,
-    TakingBackSink,
-    TakingSource,
-    TracedSink,
-    is_doubled,
-)
 from onceflow.runtime.contracts.json_values import Json
 from onceflow.runtime.contracts.sink import (
     ChangelogSink,
@@ -54,7 +46,6 @@ from onceflow.runtime.contracts.sink import (
     SinkWriter,
     ThrottlingWriter,
     WatermarkedWriter,
-    WentBack,
 )
 from onceflow.runtime.contracts.source import (
     Fetch,
@@ -87,7 +78,6 @@ __all__ = [
     "EndableSource",
     "Fetch",
     "ForgettingReader",
-    "GoingBack",
     "Json",
     "NoFiles",
     "Noted",
@@ -114,16 +104,10 @@ __all__ = [
     "SplitState",
     "StagedFiles",
     "StartingEnumerator",
-    "TakingBackCommitter",
-    "TakingBackSink",
-    "TakingSource",
     "ThrottlingWriter",
-    "TracedSink",
     "WaitingEnumerator",
     "WarningEnumerator",
     "WatermarkGenerator",
     "WatermarkStrategy",
     "WatermarkedWriter",
-    "WentBack",
-    "is_doubled",
 ]

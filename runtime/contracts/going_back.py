@@ -73,7 +73,7 @@ class GoingBack:
     taking: Sequence[str] = ()
     """The sources, by uid, that can't be read again."""
     traced: Mapping[str, TracedSink] | None = None
-    """Those of `doubling` that can tell where their rows are."""
+    """The sinks, by uid, that can tell where their rows are."""
     accepted: int | None = None
     """The checkpoint after which the user accepts duplicates (`--accept-duplicates-after`)."""
 
@@ -83,14 +83,3 @@ def is_doubled(sink: Sink) -> bool:
     if isinstance(sink, TakingBackSink) and sink.takes_back:
         return False
     return not (isinstance(sink, ChangelogSink) and sink.takes_kinds)
-
-
-__all__ = [
-    "GoingBack",
-    "TakingBackCommitter",
-    "TakingBackSink",
-    "TakingSource",
-    "TracedSink",
-    "WentBack",
-    "is_doubled",
-]

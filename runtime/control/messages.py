@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
-from onceflow.runtime.contracts import Committable, SplitProgress, WentBack
+from onceflow.runtime.contracts import Committable, SplitProgress
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.control.live_messages import AskRows, AskState, RowsOfKeys
 from onceflow.runtime.control.message import Message
 from onceflow.runtime.functions.metrics import Reading

@@ -23,8 +23,8 @@ from onceflow.runtime.contracts import (
     CommittingSink,
     PromisedFiles,
     SinkCommitter,
-    TakingBackCommitter,
 )
+from onceflow.runtime.contracts.going_back import TakingBackCommitter
 from onceflow.runtime.errors import DataLossError, Fenced
 from onceflow.runtime.graph.job_graph import JobGraph, SinkNode
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onceflow.runtime.checkpoint.state_fits import Program
-from onceflow.runtime.contracts import GoingBack, TakingSource, TracedSink, is_doubled
+from onceflow.runtime.contracts.going_back import GoingBack, TakingSource, TracedSink, is_doubled
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.graph.ways import described_ways
 

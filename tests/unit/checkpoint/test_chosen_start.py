@@ -17,7 +17,9 @@ from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.contracts import Committable, GoingBack, SplitProgress, SplitState, WentBack
+from onceflow.runtime.contracts import Committable, SplitProgress, SplitState
+from onceflow.runtime.contracts.going_back import GoingBack
+from onceflow.runtime.contracts.sink import WentBack
 
 
 class Splits:

@@ -11,7 +11,8 @@ import pytest
 
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.contracts import Committable, CommitterContext, NoFiles, WentBack
+from onceflow.runtime.contracts import Committable, CommitterContext, NoFiles
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.errors import DataLossError, Fenced, Indeterminate
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, SinkNode

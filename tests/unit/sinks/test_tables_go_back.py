@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 
-from onceflow.runtime.contracts import Committable, WentBack
+from onceflow.runtime.contracts import Committable
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import RowKind
 from onceflow.sinks.delta import DeltaSink
@@ -46,7 +47,7 @@ class Table:
         return IcebergSink(self.catalog, "shop.orders", key=self.key, create_table=True)
 
     def rows(self) -> list[tuple[int, int]]:
-        """By a reader that is neither's writer."""
+        """What DuckDB reads: id and cents."""
         if self.kind == "delta":
             found = read_delta(self.url)
         else:
