@@ -157,7 +157,7 @@ class CheckpointIO:
         self._take_over(start, job.next_position)
         mend_copies(self._store, view)
         # 3. At the very first start, fix where the sources begin. A crash before this line: the next
-        #    attempt asks the sources again; nothing was read. Or fix that it goes back: until then it has not.
+        #    attempt asks the sources again; nothing was read. Or fix that it goes back; before, it has not.
         self._retention = Retention(self._store, self._retained, view.completed())
         if start.goes_back is not None:
             restored = self._write_copy(start.goes_back, job, restored)
