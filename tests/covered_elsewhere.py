@@ -252,7 +252,7 @@ COVERED = (
         "triggers against naive lists, and by example",
         "properties/test_triggers unit/operators/test_triggers simulation/test_triggers",
         """triggers.built_in triggers.own bounds built_in_triggers own_triggers row_trigger trigger_rules
-        triggered_operator due_windows sent_results row_copies global_window""",
+        late_firings triggered_operator due_windows sent_results row_copies global_window""",
     ),
     Covered(
         "rules for every subtask: restarts, crashes, and what is refused",

@@ -73,7 +73,8 @@ class IcebergCommitter:
             raise Fenced(f"{self._where}: nobody has asked what is committed")
         table, self._table = self._table, None
         if self._settings.key:
-            changes = read_changes(committables, self._context.files, self._settings.key)
+            settings, staged = self._settings, self._context.files
+            changes = read_changes(committables, staged, settings.key, settings.order_by)
             if changes is None:
                 return  # nothing to show: the ledger need not know of it
             with committing(self._where):

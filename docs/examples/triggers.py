@@ -66,6 +66,7 @@ purchases = job.from_elements(
     watermarks=WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts"),
 )
 by_user = purchases.key_by("user")
+late = by_user.window(tumbling("10 s")).allowed_lateness("1 min", results="discarding")
 hours = by_user.window(tumbling("1 h"))
 all_time = by_user.window(global_window())
 
@@ -81,6 +82,8 @@ by_clock = all_time.trigger(every_processing_time("1 h"), results="discarding")
 left = by_clock.aggregate(n=count()).collect()
 by_end = hours.trigger(at_processing_time(), results="accumulating")
 ended = by_end.aggregate(n=count()).collect()
+by_hundreds = late.trigger(at_watermark(late=every_rows(100)), results="discarding")
+in_parts = by_hundreds.aggregate(total=sum_("amount")).collect()
 own = hours.trigger(FirstAndLarge(), results="accumulating")
 noticed = own.aggregate(n=count()).collect()
 
@@ -91,4 +94,5 @@ assert so_far[-1]["n"] == 5
 assert jumped == [{"user": "ann", "n": 4}, {"user": "ann", "n": 5}]
 assert ended[-1]["n"] == 5
 assert left == [{"user": "ann", "n": 5}]
+assert [row["total"] for row in in_parts] == [213, 3]
 assert [row["n"] for row in noticed] == [1, 4, 5]

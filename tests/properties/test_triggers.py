@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onceflow.runtime.clock import ManualClock
@@ -30,6 +31,7 @@ from onceflow.runtime.operators.triggers.built_in import (
     every_rows,
 )
 from onceflow.runtime.operators.triggers.own import Trigger, TriggerCtx, TriggerResult
+from onceflow.runtime.operators.windows.late_firings import LateFirings
 from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.records import RowKind
 from onceflow.runtime.state.handles import ValueState
@@ -37,6 +39,7 @@ from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of, subtask_of_key_group
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 
 SCHEMA = pa.schema([("user", pa.string()), ("amount", pa.int64())])
@@ -63,19 +66,16 @@ class OwnTrigger(Trigger[Any]):
             return FIRE
         if self.at_end:
             ctx.timers.event_time(window.max_timestamp)
-        if self.of.every_ms is not None and self.next_ms.get() is None:
-            self._expect(timestamp, ctx)
-        elif self.of.every_ms is not None:
+        if self.of.every_ms is not None:
             before = self.next_ms.get()
-            assert before is not None
-            self._expect(timestamp, ctx, before)
+            self._expect(timestamp, ctx, MAX_MS if before is None else before)
         if self.of.rows is None:
             return CONTINUE
         seen = (self.seen.get() or 0) + 1
         self.seen.set(0 if seen >= self.of.rows else seen)
         return FIRE if seen >= self.of.rows else CONTINUE
 
-    def _expect(self, timestamp: int, ctx: TriggerCtx, before: int = MAX_MS) -> None:
+    def _expect(self, timestamp: int, ctx: TriggerCtx, before: int) -> None:
         interval = self.of.every_ms or 1
         at_ms = (max(timestamp, ctx.watermark + 1) // interval + 1) * interval - 1
         if at_ms < before:
@@ -103,6 +103,9 @@ class NaiveWindow:
     early: int | None = None
     clock: int | None = None
     anchor: int | None = None
+    unsent: int = 0
+    late: int | None = None
+    late_clock: int | None = None
     has_ended: bool = False
     is_changed: bool = False
     sent: tuple[Any, ...] | None = None
@@ -157,6 +160,9 @@ class Naive:
             whole.seen += part.seen
             whole.early = min((t for t in (whole.early, part.early) if t is not None), default=None)
             whole.clock = min((t for t in (whole.clock, part.clock) if t is not None), default=None)
+            whole.late = min((t for t in (whole.late, part.late) if t is not None), default=None)
+            whole.late_clock = min((t for t in (whole.late_clock, part.late_clock) if t), default=None)
+            whole.unsent += part.unsent
             whole.anchor = part.anchor
             whole.is_changed |= part.is_changed
             if number == 0:
@@ -171,10 +177,14 @@ class Naive:
         window.has_ended = False
         trigger, fires = self.trigger, False
         if self.at_end and window.end - 1 <= passed_ms:
-            if is_last:
+            if is_last or trigger.late is not None:
                 window.has_ended, window.early, window.clock = True, None, None
+            if trigger.late is not None:
+                self.add_late(key, window, trigger.late, passed_ms)
+            elif is_last:
                 self.fire_one(key, window)
             return
+        window.unsent, window.late, window.late_clock = 0, None, None
         if trigger.rows is not None:
             window.seen = min(window.seen, trigger.rows - 1) + 1
             fires = window.seen == trigger.rows
@@ -193,10 +203,23 @@ class Naive:
         if fires:
             self.fire_one(key, window)
 
+    def add_late(self, key: Any, window: NaiveWindow, late: BuiltInTrigger, passed_ms: int) -> None:
+        window.unsent += 1
+        if late.rows is not None and window.unsent >= late.rows:
+            self.fire_one(key, window)
+        if late.every_ms is not None:
+            at_ms = ((passed_ms + 1) // late.every_ms + 1) * late.every_ms - 1
+            window.late = min(at_ms, MAX_MS if window.late is None else window.late)
+        if late.every_clock_ms is not None and window.late_clock is None:
+            interval = late.every_clock_ms
+            window.late_clock = (int(self.clock.now_ms()) // interval + 1) * interval
+
     def fire(self, passed: Any, is_end: bool = False) -> None:
         for key, windows in self.windows.items():
             for window in windows:
                 ends = self.at_end and not window.has_ended and window.end - 1 <= passed(key)
+                ends |= window.unsent > 0 and not self.is_open(window, passed(key))
+                ends |= window.late is not None and window.late <= passed(key)
                 if ends or (window.early is not None and window.early <= passed(key)):
                     window.early = None
                     window.has_ended |= window.end - 1 <= passed(key)
@@ -209,11 +232,13 @@ class Naive:
     def tick(self, now_ms: int) -> None:
         for key, windows in self.windows.items():
             for window in windows:
-                if window.clock is not None and window.clock <= now_ms:
+                times = [ms for ms in (window.clock, window.late_clock) if ms is not None]
+                if times and min(times) <= now_ms:
                     window.clock = None
                     self.fire_one(key, window)
 
     def fire_one(self, key: Any, window: NaiveWindow) -> None:
+        window.unsent, window.late, window.late_clock = 0, None, None
         retracts = self.firings.results is Results.RETRACTING
         if not window.rows or (retracts and window.sent is not None and not window.is_changed):
             return
@@ -250,11 +275,8 @@ class Naive:
         for i, (one, *_) in enumerate(groups):
             for j, (other, *_) in enumerate(groups[:i]):
                 touches = one.start <= other.end and other.start <= one.end
-                if (
-                    touches
-                    if isinstance(self.window, Session)
-                    else (one.start, one.end) == (other.start, other.end)
-                ):
+                is_same = (one.start, one.end) == (other.start, other.end)
+                if touches if isinstance(self.window, Session) else is_same:
                     return j, i
         return None
 
@@ -349,10 +371,18 @@ EARLY = st.one_of(
 )
 
 
+LATE = st.one_of(
+    st.none(),
+    st.builds(every_rows, st.integers(1, 4)),
+    st.builds(every, st.integers(1, 12)),
+    st.builds(every_processing_time, st.integers(1, 9)),
+)
+
 DRAWN: dict[str, Any] = {
     "steps": st.lists(STEP, max_size=12),
     "window": WINDOW,
     "early": EARLY,
+    "late": LATE,
     "is_at_end": st.booleans(),
     "lateness_ms": st.sampled_from([0, 0, 7, 20]),
     "results": st.sampled_from(Results),
@@ -360,10 +390,54 @@ DRAWN: dict[str, Any] = {
 }
 
 
+WAITS = [("rows", [(0, "a", 1)]), ("watermark", (12, None)), ("rows", [(1, "a", 2)])]
+GOES_ON: dict[str, Any] = {
+    "steps": [
+        *WAITS,
+        ("rows", [(9, "a", 4)]),
+        ("tick", 9),
+        ("watermark", (25, None)),
+        ("rows", [(8, "a", 8)]),
+    ],
+    "window": Session(10),
+    "early": every_rows(4),
+    "late": every_processing_time(5),
+    "is_at_end": True,
+    "lateness_ms": 20,
+    "results": Results.RETRACTING,
+    "is_own": False,
+}
+"""A session with a late row that waits for the clock goes on before the clock has come so far."""
+
+
 @settings(max_examples=120, deadline=None)
+@example(**GOES_ON)
+@example(**{**GOES_ON, "late": every(12)})
+@example(**{**GOES_ON, "late": every_rows(3)})
 @given(**DRAWN)
 def test_triggers_agree_with_naive_lists(**drawn: Any) -> None:
     check_run(state=UNLIMITED, **drawn)
+
+
+def lose_late_rows(self: LateFirings, *_: Any) -> None:
+    """What sessions that become one have not sent is not counted."""
+
+
+def wait_for_rows_only(self: LateFirings, rows: Any, ends: Any) -> Any:
+    """What is left when the lateness ends is not sent."""
+    return ends * 0 + MAX_MS
+
+
+MERGES = [("rows", [(0, "a", 1), (12, "a", 1)]), ("watermark", (24, None)), ("rows", [(1, "a", 1)])]
+MERGES += [("rows", [(t, "a", 1)]) for t in (13, 11, 6)]
+
+
+@pytest.mark.parametrize(("method", "by"), [("merge", lose_late_rows), ("event_ms", wait_for_rows_only)])
+def test_mutant_is_killed(method: str, by: Any) -> None:
+    run = {**GOES_ON, "steps": MERGES, "late": every_rows(3)}
+    check_run(**run, state=UNLIMITED)
+    with mutated(Mutant("late rows are lost", [(LateFirings, method, by)])), pytest.raises(AssertionError):
+        check_run(**run, state=UNLIMITED)
 
 
 @settings(max_examples=40, deadline=None)
@@ -383,6 +457,7 @@ def check_run(
     steps: list[Any],
     window: Any,
     early: BuiltInTrigger,
+    late: BuiltInTrigger | None,
     is_at_end: bool,
     lateness_ms: int,
     results: Results,
@@ -392,7 +467,7 @@ def check_run(
     is_global = isinstance(window, GlobalWindow)
     if isinstance(window, Session) and early.delta is not None:
         early = every_rows(3)
-    trigger = at_watermark(early) if is_at_end and not is_global else early
+    trigger = at_watermark(early, late if lateness_ms else None) if is_at_end and not is_global else early
     is_own &= trigger.delta is None and trigger.every_clock_ms is None
     # A trigger of the user's is asked for each late row; of a batch's a built-in one makes one firing.
     is_own &= not (trigger.at_end and lateness_ms)
@@ -410,7 +485,7 @@ def check_run(
                 run.harness.push(as_batch(value), [row[0] for row in value])
             case "watermark":
                 time_ms, pieces = value
-                run.begin(time_ms, None if trigger.every_clock_ms else pieces)
+                run.begin(time_ms, None if "clock" in trigger.title else pieces)
                 naive.fire(run.passed, time_ms == MAX_MS)
             case "tick":
                 run.harness.tick(value)

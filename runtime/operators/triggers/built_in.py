@@ -32,12 +32,31 @@ class BuiltInTrigger:
     """When this column or expression is more than `threshold` away from what it was in the row that fired
     last, or in the first row."""
     threshold: float = 0.0
+    late: BuiltInTrigger | None = None
+    """The trigger by which it fires for late rows when its end has passed. None: at once."""
     purges: bool = False
     """What has been sent is forgotten: the next result is that of the rows that come from then on."""
 
     @property
     def title(self) -> str:
         """For the plan, and for the comparison with a checkpoint's."""
+        fires = " and ".join(self._parts)
+        late = "" if self.late is None else f", for late rows {self.late._parts[0]}"
+        return f"fires {fires}{late}{', purging' if self.purges else ''}"
+
+    @property
+    def is_of_one_kind(self) -> bool:
+        """Whether it goes by rows, by an interval or by an interval of the clock, and by nothing else."""
+        is_more = self.at_clock_end or self.delta is not None or self.late is not None or self.purges
+        kinds = [self.rows, self.every_ms, self.every_clock_ms]
+        return (
+            not is_more
+            and sum(each is not None for each in kinds) == 1
+            and self.at_end is (self.every_ms is not None)
+        )
+
+    @property
+    def _parts(self) -> list[str]:
         parts = [
             (self.rows is not None, f"every {self.rows} rows"),
             (self.every_ms is not None, f"every {self.every_ms} ms"),
@@ -46,8 +65,7 @@ class BuiltInTrigger:
             (self.delta is not None, f"when {self.delta} has moved by more than {self.threshold}"),
             (self.at_end, "at the watermark"),
         ]
-        fires = " and ".join(text for is_set, text in parts if is_set)
-        return f"fires {fires}{', purging' if self.purges else ''}"
+        return [text for is_set, text in parts if is_set]
 
     @property
     def columns_read(self) -> frozenset[str]:
@@ -58,21 +76,28 @@ class BuiltInTrigger:
 
 
 @explained
-def at_watermark(early: BuiltInTrigger | None = None) -> BuiltInTrigger:
+def at_watermark(early: BuiltInTrigger | None = None, late: BuiltInTrigger | None = None) -> BuiltInTrigger:
     """The default: a window fires when the watermark has reached its last millisecond, and again, at once,
     for each batch of late rows that allowed_lateness lets in.
 
-    `early`: a trigger by which it fires before that too, as in at_watermark(early=every("10 s")). Raises
-    OptionError for what is no trigger of onceflow's, or purges (put purging() around the whole).
+    `early`: a trigger by which it fires before that too, as in at_watermark(early=every("10 s")). `late`:
+    every_rows(100), every("10 s") or every_processing_time("10 s"), by which it fires for late rows instead
+    of at once; what is then left is sent when its lateness is over. Raises OptionError for what is no trigger
+    of onceflow's, or purges (put purging() around the whole).
     """
-    if early is None:
-        return BuiltInTrigger(at_end=True)
-    if not isinstance(early, BuiltInTrigger) or early.purges:
+    if early is not None and (
+        not isinstance(early, BuiltInTrigger) or early.purges or early.late is not None
+    ):
         raise OptionError(
             f"at_watermark(early={early!r}): use every_rows(...), every(...), every_processing_time(...) or "
             "delta(...); purging(at_watermark(early=...)) purges"
         )
-    return replace(early, at_end=True)
+    if late is not None and not (isinstance(late, BuiltInTrigger) and late.is_of_one_kind):
+        raise OptionError(
+            f"at_watermark(late={late!r}): use every_rows(...), every(...) or every_processing_time(...), by "
+            "itself"
+        )
+    return replace(early or BuiltInTrigger(), at_end=True, late=late)
 
 
 @explained

@@ -13,9 +13,10 @@ from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.operators.operator import OperatorContext
 from onceflow.runtime.operators.triggers.built_in import BuiltInTrigger
 from onceflow.runtime.operators.triggers.own import TriggerResult
-from onceflow.runtime.operators.windows.ranks import is_last, rank
+from onceflow.runtime.operators.windows.late_firings import LateFirings
+from onceflow.runtime.operators.windows.ranks import is_last
 from onceflow.runtime.operators.windows.row_copies import RowCopies
-from onceflow.runtime.operators.windows.row_trigger import Acted, Acts
+from onceflow.runtime.operators.windows.row_trigger import Acted, Acts, fires_each, next_multiple
 from onceflow.runtime.operators.windows.span_rows import Changed, SpanRows, lowest
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Int64s, Mask, Records
 from onceflow.runtime.state.number_columns import FlagColumn, NumberColumn
@@ -28,7 +29,7 @@ _ANCHOR = pa.schema([("value", pa.float64())])
 class BuiltInRows:
     """RowTrigger of a BuiltInTrigger."""
 
-    def __init__(self, uid: str, trigger: BuiltInTrigger) -> None:
+    def __init__(self, uid: str, trigger: BuiltInTrigger, lateness_ms: int) -> None:
         self._uid = uid
         self._trigger = trigger
         self.functions: list[Any] = []
@@ -50,6 +51,11 @@ class BuiltInRows:
         self.columns: Mapping[str, RowColumn] = {
             name: column for name, (is_needed, column) in kept.items() if is_needed
         }
+        self._late = None if trigger.late is None else LateFirings(trigger.late, lateness_ms)
+        """None: a window fires for late rows at once."""
+        if self._late is not None:
+            self.columns = {**self.columns, **self._late.columns}
+        self._has_clock = has_clock or (self._late is not None and self._late.is_by_clock)
         self._earliest_ms = self._earliest_clock_ms = NEVER_MS
         """No window fires earlier, by the watermark and by the clock."""
         self._reached_ms = WATERMARK_MIN_MS
@@ -71,6 +77,8 @@ class BuiltInRows:
         for name, times in (("early_ms", self._early), ("clock_ms", self._clock)):
             if name in self.columns:
                 times.lower(into, times.of(parts))
+        if self._late is not None:
+            self._late.merge(into, parts)
         self._never_again(parts)
 
     def begin(self, rows: Indices, is_new: Mask, is_grown: Mask) -> None:
@@ -78,6 +86,8 @@ class BuiltInRows:
         for name, times in (("early_ms", self._early), ("clock_ms", self._clock)):
             if name in self.columns:
                 times.put(new, NEVER_MS)
+        if self._late is not None:
+            self._late.begin(new)
         if self._trigger.at_end:
             self._ended.put(rows, False)
         if self._trigger.at_clock_end:
@@ -91,18 +101,18 @@ class BuiltInRows:
             has_passed = np.asarray(self._spans.end.of(rows) - 1 <= passed_ms)
         before = ~has_passed
         if trigger.rows is not None:
-            acts[before] |= self._count(trigger.rows, rows[before])
+            acts[before] |= fires_each(self._seen, trigger.rows, rows[before])
         if trigger.delta is not None:
             acts[before] |= self._follow(trigger, records, rows, before)
         if trigger.every_ms is not None:
             self._expect(trigger.every_ms, records, rows, passed_ms)
         if trigger.every_clock_ms is not None:
-            interval_ms = trigger.every_clock_ms
-            at_ms = (self._clock_now() // interval_ms + 1) * interval_ms
-            self._clock.lower(rows, np.full(len(rows), at_ms, np.int64))
+            now = np.full(len(rows), self._clock_now(), np.int64)
+            self._clock.lower(rows, next_multiple(now, trigger.every_clock_ms))
         if has_passed.any():
-            acts[has_passed & is_last(rows)] = TriggerResult.FIRE
-            self._never_again(rows[has_passed])
+            acts[has_passed] = self._on_late(rows, passed_ms, has_passed)
+        if self._late is not None:  # a session that goes on fires when it ends
+            self._late.forget(rows[before])
         self._note(np.unique(rows))
         return acts
 
@@ -135,21 +145,24 @@ class BuiltInRows:
         if self._earliest_clock_ms > now_ms or self._earliest_clock_ms == NEVER_MS:
             return None
         rows = self._spans.table.rows()
-        times = self._clock.of(rows)
+        times = self.clock_ms(rows)
         due = rows[(times <= now_ms) & (times != NEVER_MS)]
-        rows = due[np.argsort(self._clock.of(due), kind="stable")][:count]
+        rows = due[np.argsort(self.clock_ms(due), kind="stable")][:count]
         self._spans.table.note_changed(rows)
-        decided = self._clock.of(rows)
-        self._clock.put(rows, NEVER_MS)
-        times = self._clock.of(self._spans.table.rows())
-        self._earliest_clock_ms = lowest(NEVER_MS, times)
+        decided = self.clock_ms(rows)
+        if "clock_ms" in self.columns:
+            self._clock.put(rows, NEVER_MS)
+        if self._late is not None:
+            self._late.forget(rows)
+        self._earliest_clock_ms = lowest(NEVER_MS, self.clock_ms(self._spans.table.rows()))
         return _firing(rows, decided, len(rows)) if len(rows) else None
 
     def event_ms(self, rows: Indices) -> Int64s:
         return self._next_of(rows)
 
     def clock_ms(self, rows: Indices) -> Int64s:
-        return self._clock.of(rows) if "clock_ms" in self.columns else np.full(len(rows), NEVER_MS)
+        at_ms = self._clock.of(rows) if "clock_ms" in self.columns else np.full(len(rows), NEVER_MS)
+        return at_ms if self._late is None else np.minimum(at_ms, self._late.clock_ms(rows))
 
     @property
     def next_event_ms(self) -> int:
@@ -170,17 +183,19 @@ class BuiltInRows:
 
     def forget(self, rows: Indices) -> None:
         self._never_again(rows)
+        if self._late is not None:
+            self._late.forget(rows)
 
     # --- Records ---
 
-    def _count(self, every: int, rows: Indices) -> Acts:
-        """Fire with each so many rows. A session that has been merged of more fires with its next one."""
-        if not len(rows):
-            return np.zeros(0, np.int8)
-        seen = np.minimum(self._seen.of(rows), every - 1) + rank(rows) + 1
-        last = is_last(rows)
-        self._seen.put(rows[last], seen[last] % every)
-        return np.where(seen % every == 0, TriggerResult.FIRE, TriggerResult.CONTINUE).astype(np.int8)
+    def _on_late(self, rows: Indices, passed_ms: int | Int64s, has_passed: Mask) -> Acts:
+        """What the rows of windows that have ended lead to."""
+        late = rows[has_passed]
+        self._never_again(late)
+        if self._late is None:
+            return np.where(is_last(late), TriggerResult.FIRE, TriggerResult.CONTINUE).astype(np.int8)
+        passed_ms = passed_ms if isinstance(passed_ms, int) else passed_ms[has_passed]
+        return self._late.on_rows(late, passed_ms, self._clock_now())
 
     def _follow(self, trigger: BuiltInTrigger, records: Records, rows: Indices, asked: Mask) -> Acts:
         """Fire where a value is away from the one that fired last. Each depends on the one before."""
@@ -218,8 +233,7 @@ class BuiltInRows:
         assert records.event_time is not None
         not_passed = np.minimum(passed_ms, NEVER_MS - 1) + 1
         times = np.maximum(records.event_time, not_passed)
-        at_ms = (np.minimum(times, NEVER_MS - interval_ms - 1) // interval_ms + 1) * interval_ms - 1
-        self._early.lower(rows, at_ms)
+        self._early.lower(rows, next_multiple(times, interval_ms) - 1)
 
     # --- Firing ---
 
@@ -231,6 +245,8 @@ class BuiltInRows:
         if self._trigger.at_end:
             is_open = ~self._ended.of(rows)
             at_ms[is_open] = np.minimum(at_ms, self._spans.end.of(rows) - 1)[is_open]
+        if self._late is not None:
+            at_ms = np.minimum(at_ms, self._late.event_ms(rows, self._spans.end.of(rows)))
         return at_ms
 
     def _find_due(self, until_ms: int) -> Indices | None:
@@ -250,6 +266,8 @@ class BuiltInRows:
             self._early.put(rows, NEVER_MS)
         if self._trigger.at_end:
             self._ended.put(rows, self._spans.end.of(rows) - 1 <= passed_ms)
+            if self._late is not None:
+                self._late.forget(rows)
             self._note(rows)
         is_set = at_ms != NEVER_MS
         return _firing(rows[is_set], at_ms[is_set], looked)
@@ -265,8 +283,8 @@ class BuiltInRows:
     def _note(self, rows: Indices) -> None:
         """Know when the first of these fires."""
         self._earliest_ms = lowest(self._earliest_ms, self._next_of(rows))
-        if "clock_ms" in self.columns:
-            self._earliest_clock_ms = lowest(self._earliest_clock_ms, self._clock.of(rows))
+        if self._has_clock:
+            self._earliest_clock_ms = lowest(self._earliest_clock_ms, self.clock_ms(rows))
 
 
 def _firing(rows: Indices, times: Int64s, looked: int) -> Acted:

@@ -10,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from onceflow.runtime.operators.operator import OperatorContext
+from onceflow.runtime.operators.triggers.own import TriggerResult
+from onceflow.runtime.operators.windows.ranks import is_last, rank
 from onceflow.runtime.operators.windows.span_rows import Changed, SpanRows
-from onceflow.runtime.records import Indices, Int64s, Mask, Records
+from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, Mask, Records
+from onceflow.runtime.state.number_columns import NumberColumn
 from onceflow.runtime.state.table import RowColumn
 
 Acts = npt.NDArray[np.int8]
@@ -113,3 +116,19 @@ class RowTrigger(Protocol):
     def forget(self, rows: Indices) -> None:
         """These windows end for good."""
         ...
+
+
+def fires_each(seen: NumberColumn, every: int, rows: Indices) -> Acts:
+    """Fire with each so many rows of a window; `seen`: of each window since it fired. A session that has been
+    merged of more fires with its next one."""
+    if not len(rows):
+        return np.zeros(0, np.int8)
+    count = np.minimum(seen.of(rows), every - 1) + rank(rows) + 1
+    last = is_last(rows)
+    seen.put(rows[last], count[last] % every)
+    return np.where(count % every == 0, TriggerResult.FIRE, TriggerResult.CONTINUE).astype(np.int8)
+
+
+def next_multiple(times: Int64s, interval_ms: int) -> Int64s:
+    """The first multiple of an interval behind each of these times."""
+    return (np.minimum(times, WATERMARK_MAX_MS - interval_ms - 1) // interval_ms + 1) * interval_ms

@@ -45,6 +45,11 @@ def check_trigger(
     is_merging = isinstance(window.window if isinstance(window, ByClock) else window, Session)
     if isinstance(trigger, BuiltInTrigger):
         _check_built_in(trigger, window, is_merging, has_event_time, where)
+        if trigger.late is not None and not firings.lateness_ms:
+            raise GraphError(
+                f"{where}at_watermark(late=...) is for late rows, and no window takes any without allowed "
+                'lateness: add .allowed_lateness("5 min"), or leave late= out'
+            )
         if trigger.delta is not None:
             arrow = argument_field(trigger.delta, schema, f"{where}delta").type
             if not (pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_decimal(arrow)):
@@ -91,4 +96,4 @@ def trigger_rows(
         every_ms = trigger.every_ms or trigger.every_clock_ms
         at_end = trigger.at_end or trigger.at_clock_end
         trigger = replace(trigger, every_ms=every_ms, every_clock_ms=None, at_end=at_end, at_clock_end=False)
-    return BuiltInRows(uid, trigger)
+    return BuiltInRows(uid, trigger, firings.lateness_ms)

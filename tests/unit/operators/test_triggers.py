@@ -253,6 +253,58 @@ def test_late_rows_fire_at_once_and_are_taken_back_from_what_was_sent() -> None:
     assert not any(h.snapshot()[0].batches("spans"))
 
 
+def test_late_rows_wait_for_their_own_trigger_and_at_most_until_the_window_goes() -> None:
+    h = harness(config(tumbling(10), at_watermark(late=every_rows(3)), DISCARDING, 20))
+    push(h, (0, "a", 1))
+    h.advance(9)
+    assert counts(h) == [1]
+    push(h, (1, "a", 2), (2, "a", 4))
+    assert sent(h) == []
+    push(h, (3, "a", 8), (4, "a", 16), (5, "b", 1))
+    assert sent(h) == [(0, "a", 0, 10, 3, 14)]
+    h.advance(28)
+    assert sent(h) == []
+    h.advance(29)
+    assert sorted(sent(h)) == [(0, "a", 0, 10, 1, 16), (0, "b", 0, 10, 1, 1)]
+    assert not any(h.snapshot()[0].batches("spans"))
+
+
+def test_late_rows_fire_at_an_interval_of_event_time_or_of_the_clock() -> None:
+    h = harness(config(tumbling(10), at_watermark(early=every_rows(5), late=every(5)), ACCUMULATING, 20))
+    push(h, (0, "a", 1))
+    h.advance(10)
+    push(h, (1, "a", 2))
+    push(h, (2, "a", 4))
+    h.advance(13)
+    assert counts(h) == [1]
+    h.advance(14)
+    assert counts(h) == [3]
+    h = harness(config(tumbling(10), at_watermark(late=every_processing_time(5)), ACCUMULATING, 20))
+    push(h, (0, "a", 1))
+    h.advance(10)
+    push(h, (1, "a", 2))
+    push(h, (2, "a", 4))
+    h.tick(4)
+    assert counts(h) == [1]
+    h.tick(1)
+    assert counts(h) == [3]
+    h.finish()
+    assert sent(h) == []
+
+
+def test_a_session_that_goes_on_before_its_late_rows_were_sent_fires_when_it_ends() -> None:
+    h = harness(config(session(10), at_watermark(late=every_processing_time(5)), RETRACTING, 20))
+    push(h, (0, "a", 1))
+    h.advance(12)
+    assert sent(h) == [(INSERT, "a", 0, 10, 1, 1)]
+    push(h, (1, "a", 2))
+    push(h, (9, "a", 4))
+    h.tick(9)
+    assert sent(h) == []
+    h.advance(18)
+    assert sent(h) == [(DELETE, "a", 0, 10, 1, 1), (INSERT, "a", 0, 19, 3, 7)]
+
+
 def test_windows_by_the_clock_take_triggers_too() -> None:
     h = harness(config(processing_time(tumbling(100)), every(10)))
     push(h, (0, "a", 1))
@@ -372,6 +424,7 @@ class Mergeless(Trigger[Any]):
     [
         (global_window(), None, "never ends, so it would never send anything"),
         (global_window(), at_watermark(every_rows(3)), "has no end to fire at"),
+        (tumbling(3), at_watermark(late=every_rows(3)), "is for late rows, and no window takes any"),
         (global_window(), at_processing_time(), "has no end to fire at"),
         (count_window(3), every_rows(3), "count_window fires by its rows"),
         (session(3), delta("amount", 1), "can't be told for sessions"),
@@ -393,6 +446,11 @@ def test_a_trigger_that_is_none_is_refused() -> None:
         lambda: delta("amount", -1),
         lambda: delta(5, 1),  # type: ignore[arg-type]
         lambda: at_watermark(early=purging(every_rows(3))),
+        lambda: at_watermark(early=at_watermark(late=every_rows(3))),
+        lambda: at_watermark(late=delta(pl.col("amount"), 1)),
+        lambda: at_watermark(late=at_watermark(early=every_rows(3))),
+        lambda: at_watermark(late=purging(every_rows(3))),
+        lambda: at_watermark(late=Own()),  # type: ignore[arg-type]
         lambda: purging(Own()),  # type: ignore[arg-type]
     ):
         with pytest.raises(OptionError):
