@@ -82,7 +82,7 @@ class StateReader(DataSourceReader):
         self._schema = schema
         self._options: StateOptions = state_options(options)
         self._keys: list[dict[str, Any]] | None = None
-        """Those that filters leave, with what the options say."""
+        """The keys that filters leave; None: all."""
 
     def partitions(self) -> Sequence[InputPartition]:
         given = self._options

@@ -48,7 +48,7 @@ def _state_paths(manifest: CheckpointManifest) -> set[str]:
 
 
 def _large_paths(manifest: CheckpointManifest) -> set[str]:
-    """Those of files that have no second copy; small ones are written twice in each folder."""
+    """The paths of files that have no second copy; small ones are written twice in each folder."""
     tables = [table for handle in manifest.states for table in handle.tables]
     return {table.path for table in tables if table.offset + table.size > COPY_BYTES_MAX}
 

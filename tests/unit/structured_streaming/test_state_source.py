@@ -61,7 +61,7 @@ def test_only_where_spark_asks_for_filters_is_there_a_reader_that_takes_them() -
 
 
 def test_changes_are_read_in_parts(options: dict[str, str]) -> None:
-    """Of a checkpoint since itself there are none."""
+    """A checkpoint has none since itself."""
     since = {**options, "changes_from": "2", "checkpoint": "2"}
     schema = state_schema(since)
     assert schema.names == ["row_kind", "user", "value"]
