@@ -71,7 +71,10 @@ def _started_from(fields: Mapping[str, Any]) -> Text:
     found = [(kind, fields[kind]) for kind in ("kept", "evolved", "reset", "new", "dropped") if fields[kind]]
     kinds = "; ".join(f"{kind}: {', '.join(uids)}" for kind, uids in found)
     of = f"checkpoint {fields['checkpoint_id']} of job {fields['job']!r}"
-    return Text(f"starts from savepoint {fields['savepoint_id']} ({of}); {kinds or 'nothing was kept'}")
+    before, now = fields["max_parallelism_before"], fields["max_parallelism"]
+    groups = "" if before == now else f"; max_parallelism {now} in place of {before}"
+    found_text = f"{kinds or 'nothing was kept'}{groups}"
+    return Text(f"starts from savepoint {fields['savepoint_id']} ({of}); {found_text}")
 
 
 def _stop_requested(fields: Mapping[str, Any]) -> Text:

@@ -15,6 +15,8 @@ from onceflow.connectors.files.place import Place
 from onceflow.connectors.files.rolling import RollPolicy
 from onceflow.connectors.files.source import FORMATS, file_format
 from onceflow.connectors.files.written.commits import OutputCommits
+from onceflow.connectors.files.written.compaction import CompactPolicy
+from onceflow.connectors.files.written.joining import SmallFiles
 from onceflow.connectors.files.written.open_store import check_can_write, open_store, stays_open
 from onceflow.connectors.files.written.plan import Promise
 from onceflow.connectors.files.written.writer import PartsWriter, WriterSettings
@@ -22,7 +24,7 @@ from onceflow.runtime.contracts import Committable, CommitterContext, SinkContex
 from onceflow.runtime.errors import Fenced, Indeterminate, OptionError
 from onceflow.runtime.explained_calls import explained
 
-__all__ = ["FileSink", "RollPolicy", "daily", "every", "hourly"]
+__all__ = ["CompactPolicy", "FileSink", "RollPolicy", "daily", "every", "hourly"]
 
 
 @explained
@@ -42,7 +44,8 @@ class FileSink:
     that makes a folder of each row of a pyarrow.RecordBatch, or a list of these. `roll`: when a file ends.
     `success_marker`: the name of an empty file, as "_SUCCESS", which a folder of a span of time gets once
     the watermark has passed its end and all its files are seen. `open_files_max`: with more folders at once
-    the file ends that was written to least recently. `storage_options` go to fsspec.
+    the file ends that was written to least recently. `compact`: small files of a folder are joined before
+    they are seen, by the driver; None: they are seen as they are. `storage_options` go to fsspec.
     """
 
     url: str
@@ -53,6 +56,7 @@ class FileSink:
     success_marker: str | None = None
     open_files_max: int = 100
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    compact: CompactPolicy | None = None
 
     def __post_init__(self) -> None:
         where = f"FileSink({self.url!r})"
@@ -69,6 +73,7 @@ class FileSink:
         if self.open_files_max < 1:
             raise OptionError(f"{where}: open_files_max={self.open_files_max!r} has to be 1 or more")
         self._check_marker(where)
+        self._check_compact(where)
         assert self.form, "it raises OptionError"
         assert self.buckets, "it raises OptionError"
 
@@ -85,6 +90,17 @@ class FileSink:
             raise OptionError(
                 f"{where}: success_marker needs folders of spans of time, which are complete at some time: "
                 "say partition_by=hourly(), daily() or every(...)"
+            )
+
+    def _check_compact(self, where: str) -> None:
+        if self.compact is None:
+            return
+        if not isinstance(self.compact, CompactPolicy):
+            raise OptionError(f"{where}: compact={self.compact!r}: give CompactPolicy(checkpoints=10)")
+        if not self.roll.on_checkpoint:
+            raise OptionError(
+                f"{where}: compact= and RollPolicy(on_checkpoint=False) are two ways to the same larger "
+                "files: leave one out"
             )
 
     @cached_property
@@ -104,6 +120,11 @@ class FileSink:
     @property
     def plan_note(self) -> str:
         is_open = self.form.has_prefix and not self.roll.on_checkpoint and stays_open(self.url)
+        if self.compact is not None:
+            return (
+                f"exactly once: files of up to {self.compact.checkpoints} checkpoints are joined, and seen "
+                "when the last one is durable"
+            )
         when = "over checkpoints" if is_open else "with each checkpoint"
         return (
             f"exactly once: files end {when}, and are seen when the checkpoint in which they end is durable"
@@ -115,12 +136,16 @@ class FileSink:
         self.form.check(self.buckets.file_schema(schema), where)
 
     def open_writer(self, context: SinkContext) -> PartsWriter:
-        settings = WriterSettings(self.form, self.buckets, self.roll, self.open_files_max)
+        settings = WriterSettings(
+            self.form, self.buckets, self.roll, self.open_files_max, joins=self.compact is not None
+        )
         return PartsWriter(context, settings, open_store(self.place, context.lineage, context.uid))
 
     def open_committer(self, context: CommitterContext) -> FileCommitter:
         store = open_store(self.place, context.lineage, context.uid)
-        return FileCommitter(OutputCommits(store, context.attempt, self.success_marker), context.uid)
+        small_files = SmallFiles(self.compact, self.form, self.buckets.file_schema(context.schema))
+        commits = OutputCommits(store, context.attempt, self.success_marker, small_files)
+        return FileCommitter(commits, context.uid)
 
 
 def file_sink(url: str, form: Any = "parquet", storage_options: Mapping[str, Any] | None = None) -> FileSink:

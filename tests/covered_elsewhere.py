@@ -23,6 +23,9 @@ COVERED = (
         "simulation/test_rescaling integration/test_rescale",
         "scale folder_io",
     ),
+    Covered(
+        "state under other numbers of key groups", "properties/test_regrouped_state", "savepoints.regrouping"
+    ),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
     Covered(
         "state under other keys, and written anew",

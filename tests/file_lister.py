@@ -10,11 +10,12 @@ from collections import Counter
 from typing import Any, Self
 
 import duckdb
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 from isal import igzip
 
-_ENDINGS = (".jsonl", ".jsonl.zst", ".csv.gz", ".parquet")
+_ENDINGS = (".jsonl", ".jsonl.zst", ".csv", ".csv.gz", ".parquet", ".avro")
 
 
 class FileLister:
@@ -86,6 +87,8 @@ def numbers(path: str, content: bytes) -> list[int]:
     """The column `number` of a file. Raises anything if it is not a whole one."""
     if path.endswith(".parquet"):
         return pq.read_table(pa.BufferReader(content), columns=["number"])["number"].to_pylist()
+    if path.endswith(".avro"):
+        return [row["number"] for row in fastavro.reader(io.BytesIO(content))]  # type: ignore[call-overload]
     if path.endswith(".zst"):
         content = pa.CompressedInputStream(pa.BufferReader(content), "zstd").read()
     if path.endswith(".gz"):

@@ -8,14 +8,16 @@ file's sync marker.
 from __future__ import annotations
 
 import bz2
+import io
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 import cramjam
 
+from onceflow.connectors.files.file_format import WritableFile
 from onceflow.connectors.files.record_blocks import RECORD_BYTES_MAX
 from onceflow.runtime.errors import DataLossError
 
@@ -182,6 +184,24 @@ def block_bytes(count: int, datums: bytes, codec: str, sync: bytes) -> bytes:
     """A block of so many datums."""
     packed = _PACK[codec](datums)
     return _varint(count) + _varint(len(packed)) + packed + sync
+
+
+def join_containers(files: Iterable[bytes], to: WritableFile) -> None:
+    """Write the blocks of whole files of one schema and codec as one file, with the first one's marker."""
+    sync = b""
+    for content in files:
+        path = "a file that is joined"
+        header = read_header(io.BytesIO(content), path)
+        if not sync:
+            sync = header.sync
+            to.write(content[: header.size])
+        reading = _Reading(io.BytesIO(content), path, header.size)
+        while not reading.is_at_end():
+            reading.block = reading.at
+            reading.number()
+            reading.take(reading.number())
+            to.write(content[reading.block : reading.at] + sync)
+            reading.take(SYNC_BYTES)
 
 
 def _text(value: str) -> bytes:

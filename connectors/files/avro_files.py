@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from onceflow.connectors.files.avro_blocks import (
     block_bytes,
     block_cuts,
     header_bytes,
+    join_containers,
     read_blocks,
     read_header,
 )
@@ -114,6 +115,10 @@ class AvroFiles:
 
     def encoder(self, file: WritableFile, schema: pa.Schema) -> AvroFileEncoder:
         return AvroFileEncoder(file, schema, self._written(), CODECS[self.compression])
+
+    def join(self, files: Iterable[bytes], file: WritableFile, schema: pa.Schema) -> None:
+        """Blocks are copied as they are packed."""
+        join_containers(files, file)
 
     def _written(self) -> Avro:
         return Avro(framing="none", name=self.record)

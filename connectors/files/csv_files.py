@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from onceflow.connectors.files.packing import (
     check_compression,
     compression_of,
     packed_endings,
+    unpacked_bytes,
 )
 from onceflow.connectors.files.place import Place, StoredFiles
 from onceflow.connectors.files.record_blocks import (
@@ -102,6 +104,18 @@ class Csv:
 
     def encoder(self, file: WritableFile, schema: pa.Schema) -> CsvEncoder:
         return CsvEncoder(PackedFile(file, compression_of("", self.compression)), schema, self.delimiter)
+
+    def join(self, files: Iterable[bytes], file: WritableFile, schema: pa.Schema) -> None:
+        """The line of names is left out of all but the first; what is packed is packed anew for it."""
+        compression = compression_of("", self.compression)
+        packed = PackedFile(file, compression)
+        names = io.BytesIO()
+        CsvEncoder(PackedFile(names, None), schema, self.delimiter).finish()
+        for n, content in enumerate(files):
+            lines = unpacked_bytes(content, compression)
+            assert lines.startswith(names.getvalue()), "it was written with these columns"
+            packed.write(memoryview(lines)[len(names.getvalue()) if n else 0 :])
+        packed.end()
 
 
 class CsvDecoder:

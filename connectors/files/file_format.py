@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -163,3 +163,8 @@ class FileFormat(Protocol):
         ...
 
     def encoder(self, file: WritableFile, schema: pa.Schema) -> FileEncoder: ...
+
+    def join(self, files: Iterable[bytes], file: WritableFile, schema: pa.Schema) -> None:
+        """Write the rows of whole files, in their order, as one file. All were made by encoders of this
+        format and of these columns."""
+        ...

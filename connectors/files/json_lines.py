@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -105,6 +105,11 @@ class JsonLines:
 
     def encoder(self, file: WritableFile, schema: pa.Schema) -> JsonLinesEncoder:
         return JsonLinesEncoder(PackedFile(file, compression_of("", self.compression)), schema)
+
+    def join(self, files: Iterable[bytes], file: WritableFile, schema: pa.Schema) -> None:
+        """Lines are written behind lines, and what is packed behind what is packed: see packing."""
+        for content in files:
+            file.write(content)
 
 
 class JsonLinesDecoder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 from collections.abc import Callable
 from typing import Any, BinaryIO, cast
@@ -20,6 +21,7 @@ ENDINGS = {"gzip": ".gz", "zstd": ".zst", "bz2": ".bz2", "xz": ".xz"}
 WRITTEN = ("gzip", "zstd")
 DAMAGED: Any = (gzip.BadGzipFile, isal_zlib.IsalError, lzma.LZMAError, OSError)
 """What reading raises for a file that is not packed so, or damaged; EOFError for one that is cut off."""
+_READ_BYTES = 1 << 20
 _GZIP_LEVEL = 2
 _GZIP_FILE: Any = igzip.IGzipFile
 
@@ -47,6 +49,14 @@ def check_compression(given: str | None, offered: tuple[str, ...], where: str) -
 def unpacked(file: Any, compression: str) -> BinaryIO:
     """A file to read the unpacked bytes from, in order."""
     return _READERS[compression](file)
+
+
+def unpacked_bytes(content: bytes, compression: str | None) -> bytes:
+    """All of a whole file. `compression` None: it is not packed."""
+    if compression is None:
+        return content
+    file = unpacked(io.BytesIO(content), compression)
+    return b"".join(iter(lambda: file.read(_READ_BYTES), b""))
 
 
 class PackedFile:

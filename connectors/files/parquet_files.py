@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
@@ -89,6 +89,15 @@ class Parquet:
 
     def encoder(self, file: WritableFile, schema: pa.Schema) -> ParquetEncoder:
         return ParquetEncoder(file, schema, self.compression)
+
+    def join(self, files: Iterable[bytes], file: WritableFile, schema: pa.Schema) -> None:
+        """Small row groups become large ones: rows are read and written anew."""
+        joined = self.encoder(file, schema)
+        for content in files:
+            with pq.ParquetFile(pa.BufferReader(content)) as one:
+                for batch in one.iter_batches(self.batch_rows, use_threads=False):
+                    joined.write(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+        joined.finish()
 
 
 class ParquetDecoder:

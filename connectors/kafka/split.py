@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onceflow.connectors.kafka.lost_records import check_range
 from onceflow.connectors.kafka.metadata import ClusterMetadata, PartitionKey, Topic
 from onceflow.connectors.kafka.options import Isolation
-from onceflow.connectors.kafka.starts import AtOffsets, AtTime, Earliest, FromGroup, Latest, Start
+from onceflow.connectors.kafka.starts import AtOffsets, AtTime, Earliest, FromGroup, Latest, Start, Stop
+from onceflow.connectors.kafka.stops import check_named, stop_offsets
 from onceflow.runtime.contracts import Json, SplitState
 from onceflow.runtime.errors import DataLossError, OptionError
 from onceflow.runtime.nearest import nearest
@@ -116,7 +117,7 @@ class Subscription:
 
 
 class KafkaSplitEnumerator:
-    """See SplitEnumerator, SkippingEnumerator and WaitingEnumerator. Its calls raise Retryable if the
+    """See SplitEnumerator, and Skipping-, Bounding- and WaitingEnumerator. Its calls raise Retryable if the
     cluster does not answer within ClusterMetadata's timeout, Fatal if it refuses us."""
 
     def __init__(
@@ -128,8 +129,9 @@ class KafkaSplitEnumerator:
         discovery_interval_ms: int | None,
         first_answer_ms: int | None = None,
         read_start: Callable[[object], Start] | None = None,
+        stop: Stop = Latest(),  # noqa: B008 - it is frozen
     ) -> None:
-        """`discovery_interval_ms` None: bounded; what is there at the start is all there is.
+        """`discovery_interval_ms` None: bounded, up to `stop`.
         `first_answer_ms`: how long the first answer to a new job is waited for, if not as long as others.
         `read_start`: what a user's other start means; without it there is none but `start`."""
         self._metadata = metadata
@@ -139,6 +141,7 @@ class KafkaSplitEnumerator:
         self._discovery_interval_ms = discovery_interval_ms
         self._first_answer_ms = first_answer_ms
         self._read_start = read_start
+        self._stop = stop
         self._topic_ids: dict[str, str] = {}
 
     @property
@@ -150,9 +153,7 @@ class KafkaSplitEnumerator:
         topics = self._subscription.find(self._metadata)
         self._subscription.refuse_missing(topics, self._metadata.topic_names, "topic_pattern")
         keys = [key for topic in topics.values() for key in topic.keys]
-        starts = self._start_offsets(keys)
-        is_bounded = self._discovery_interval_ms is None
-        stops = self._metadata.offsets(keys, "latest", self._isolation) if is_bounded else {}
+        starts, stops = self._start_offsets(keys), self._stops(keys)
         self._topic_ids.update({topic.name: topic.topic_id for topic in topics.values()})
         return [self._split(key, starts[key], stops.get(key)).state() for key in keys]
 
@@ -164,6 +165,23 @@ class KafkaSplitEnumerator:
             return self.initial_splits()
         finally:
             self._start = configured
+
+    def bounded(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+        """See BoundingEnumerator. Partitions that came since are read from their beginning."""
+        if self._discovery_interval_ms is not None:
+            return splits
+        topics = self._subscription.find(self._metadata)
+        self._topic_ids.update({topic.name: topic.topic_id for topic in topics.values()})
+        known = {split.key: split for split in map(KafkaSplit.from_state, splits)}
+        keys = list(dict.fromkeys([*known, *(key for topic in topics.values() for key in topic.keys)]))
+        starts = self._metadata.offsets(
+            [key for key in keys if key not in known], "earliest", self._isolation
+        )
+        stops = self._stops([key for key in keys if key not in known or known[key].stop_offset is None])
+        found = [known.get(key) or self._split(key, starts[key], None) for key in keys]
+        return [
+            replace(split, stop_offset=stops.get(split.key, split.stop_offset)).state() for split in found
+        ]
 
     def discover(self, known: frozenset[str]) -> Sequence[SplitState]:
         """See SplitEnumerator. Raises DataLossError if a topic was deleted or made anew since the start."""
@@ -224,6 +242,12 @@ class KafkaSplitEnumerator:
     def _split(self, key: PartitionKey, next_offset: int, stop_offset: int | None) -> KafkaSplit:
         return KafkaSplit(key[0], self._topic_ids[key[0]], key[1], next_offset, stop_offset)
 
+    def _stops(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, int]:
+        """Where reading ends; nowhere, if it does not."""
+        if self._discovery_interval_ms is not None:
+            return {}
+        return stop_offsets(self._metadata, keys, self._stop, self._isolation)
+
     def _start_offsets(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, int]:
         ask: Callable[..., dict[PartitionKey, int]] = self._metadata.offsets
         match self._start:
@@ -242,7 +266,7 @@ class KafkaSplitEnumerator:
                 )
             case AtOffsets(offsets):
                 named = {f"{topic}-{partition}": (topic, partition) for topic, partition in keys}
-                _refuse_incomplete(offsets, named)
+                check_named("start", offsets, named)
                 return self._checked(
                     keys, {named[name]: offset for name, offset in offsets.items()}, "start="
                 )
@@ -259,15 +283,6 @@ class KafkaSplitEnumerator:
                     f"{lows[key]} to {highs[key]}: choose another start"
                 )
         return starts
-
-
-def _refuse_incomplete(offsets: Mapping[str, int], named: Iterable[str]) -> None:
-    missing = sorted(set(named) - set(offsets))
-    unknown = sorted(set(offsets) - set(named))
-    if missing:
-        raise OptionError(f"start= names no offset for {', '.join(missing)}: name every partition")
-    if unknown:
-        raise OptionError(f"start= names {unknown[0]!r}, which is no partition{nearest(unknown[0], named)}")
 
 
 def _check_topic(name: str, topic_id: str, topic: Topic | None, split: KafkaSplit | None = None) -> None:

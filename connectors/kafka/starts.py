@@ -1,4 +1,4 @@
-"""Where the reading of a topic may begin."""
+"""Where the reading of a topic may begin, and where it may end."""
 
 from __future__ import annotations
 
@@ -37,4 +37,6 @@ class AtOffsets:
     offsets: Mapping[str, int]
 
 
+Stop = Latest | AtTime | AtOffsets
+"""Where reading ends: before the first record that a reader that starts there would read."""
 Start = Earliest | Latest | AtTime | FromGroup | AtOffsets

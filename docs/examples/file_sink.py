@@ -5,7 +5,14 @@ from tempfile import mkdtemp
 
 import polars as pl
 from onceflow import Job, WatermarkStrategy
-from onceflow.sinks.files import FileSink, RollPolicy, daily, every, hourly
+from onceflow.sinks.files import (
+    CompactPolicy,
+    FileSink,
+    RollPolicy,
+    daily,
+    every,
+    hourly,
+)
 
 folder = mkdtemp()
 job = Job("folders")
@@ -27,10 +34,16 @@ lines = FileSink(
     compression="zstd",
 )
 visits.sink_to(lines, uid="lines")
-visits.sink_to(FileSink(f"{folder}/quarters", partition_by=every("15 min")), uid="q")
+quarters = FileSink(
+    f"{folder}/quarters",
+    partition_by=every("15 min"),
+    compact=CompactPolicy(checkpoints=10, size="256 MiB"),
+)
+visits.sink_to(quarters, uid="q")
 job.run(master="threads[1]")
 
 read = pl.read_parquet(f"{folder}/hours/**/*.parquet", hive_partitioning=True)
 assert sorted(read["country"]) == ["de", "fr"]
 assert len(list(Path(folder).glob("hours/*/*/_SUCCESS"))) == 2
+assert len(list(Path(folder).glob("quarters/*/*/*.parquet"))) == 2
 assert len(list(Path(folder).glob("lines/date=1970-01-01/*.jsonl.zst"))) == 1

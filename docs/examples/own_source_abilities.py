@@ -13,8 +13,10 @@ from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import (
     DEAD_LETTER_SCHEMA,
     AcknowledgingReader,
+    BoundingEnumerator,
     ChangelogSource,
     DeadLetterSource,
+    EndableSource,
     ForgettingReader,
     Json,
     PartialChangelogSource,
@@ -119,6 +121,10 @@ class Offsets:
         assert isinstance(start, Mapping)
         return [SplitState(split, {"next": offset}) for split, offset in start.items()]
 
+    def bounded(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+        """For `--until` in a job that begins with a savepoint: splits that have no end get one."""
+        return [SplitState(s.split_id, {"stop": 100, **s.position}) for s in splits]
+
     def waiting_for(self) -> str | None:
         return "the server does not answer: connection refused"
 
@@ -127,12 +133,30 @@ offsets = Offsets()
 assert isinstance(offsets, SkippingEnumerator)
 assert isinstance(offsets, StartingEnumerator)
 assert offsets.splits_from({"p0": 3}) == [SplitState("p0", {"next": 3})]
+assert isinstance(offsets, BoundingEnumerator)
+assert offsets.bounded([SplitState("p0", {"next": 3})])[0].position == {
+    "stop": 100,
+    "next": 3,
+}
 assert isinstance(offsets, WarningEnumerator)
 assert isinstance(offsets, WaitingEnumerator)
 progress = SplitProgress(
     offsets.skip_to_end([SplitState("p0", {"next": 3})])[0], max_event_time_ms=7
 )
 assert progress.split.position == {"next": 100}
+
+
+class Endless:
+    """A source that goes on for ever, unless `onceflow run --until` gives it an end."""
+
+    def ended(self, until: Json) -> FolderSource:
+        assert until == "latest", "or it raises OptionError"
+        return FolderSource(str(folder), schema, is_bounded=True)
+
+
+endless = Endless()
+assert isinstance(endless, EndableSource)
+assert endless.ended("latest").is_bounded
 
 
 class Lenient:

@@ -1,4 +1,4 @@
-"""Options of `onceflow run` on guarantees, barriers and restarts, as the command line has them."""
+"""Options of `onceflow run` on guarantees, barriers, restarts and more, as the command line has them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import typer
 
 from onceflow.runtime.errors import UsageError
 
+MasterOption = Annotated[str, typer.Option(help="As Spark names it; or threads[N], without Spark.")]
+ConfOption = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+]
 GuaranteeOption = Annotated[str, typer.Option(help="exactly-once, at-least-once or at-most-once.")]
 BarriersOption = Annotated[
     str, typer.Option(help="aligned, unaligned, or halt: sources stand still for each checkpoint.")
@@ -48,6 +52,14 @@ DrySinkOption = Annotated[
     typer.Option(
         metavar="FOLDER",
         help="Write what each sink would get to FOLDER/<uid> as Parquet, and nothing to the sinks.",
+    ),
+]
+UntilOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHEN",
+        help="End sources that have no end: at latest, at a time, or where the job or savepoint in a folder "
+        "has come.",
     ),
 ]
 DebugOption = Annotated[

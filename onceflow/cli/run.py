@@ -12,16 +12,19 @@ from onceflow.cli.job_options import (
     AllowDroppedStateOption,
     BarriersOption,
     CheckpointTimeoutOption,
+    ConfOption,
     DebugOption,
     DrySinkOption,
     GuaranteeOption,
     IncrementalOption,
     InFlightOption,
+    MasterOption,
     RestartOption,
     StartFromOption,
     StateBackendOption,
     StateMemoryOption,
     UnalignedOption,
+    UntilOption,
     given_barriers,
 )
 from onceflow.cli.load import load_job
@@ -65,9 +68,7 @@ def run(
         typer.Argument(metavar="-- ARGUMENTS", help="What follows -- goes to the job's build(argv)."),
     ] = None,
     checkpoint_dir: Annotated[str, typer.Option(help="Folder or URL of the job's checkpoints.")] = ...,  # type: ignore[assignment]
-    master: Annotated[
-        str, typer.Option(help="As Spark names it; or threads[N], without Spark.")
-    ] = DEFAULT_MASTER,
+    master: MasterOption = DEFAULT_MASTER,
     parallelism: Annotated[int | None, typer.Option(help="Slots. Default: what the master offers.")] = None,
     checkpoint_interval: Annotated[str, typer.Option(help='As in "1 s" or "100 ms".')] = DEFAULT_INTERVAL,
     checkpoint_timeout: CheckpointTimeoutOption = "10 min",
@@ -88,9 +89,8 @@ def run(
     reset_offsets: ResetOffsetsOption = None,
     rekey: RekeyOption = None,
     dry_sink: DrySinkOption = None,
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
-    ] = None,
+    until: UntilOption = None,
+    conf: ConfOption = None,
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt what driver and slots say.")] = False,
     param: ParamOption = None,
     params_file: ParamsFileOption = None,
@@ -129,6 +129,7 @@ def run(
         start_from=int(start_from) if start_from and start_from.isdecimal() else start_from,
         allow_dropped_state=allow_dropped_state,
         **given_changes(map_uid or [], reset_offsets or [], rekey or []),
+        until=until,
         tls=tls,
         params=given_params(param or [], params_file, loaded.job.params),
     )

@@ -33,8 +33,8 @@ _MAX_PARALLELISM = 1 << 15
 class JobGraphBuilder:
     """A program under construction: its name, its steps, and their uids.
 
-    `max_parallelism` is the number of key groups: fixed for the life of the job's state, an upper bound
-    for its parallelism. `params`: what its functions read as `ctx.params`, by name, each with its default
+    `max_parallelism` is the number of key groups: fixed for the life of a checkpoint folder, an upper bound
+    for the parallelism. `params`: what its functions read as `ctx.params`, by name, each with its default
     (or its type, if it must be given), or `secret(...)`.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import html
 import os
 import re
@@ -13,6 +14,7 @@ from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.reporter_here import reporter_here
 from onceflow.runtime.api.run_options import DEFAULT_INTERVAL, run_options
 from onceflow.runtime.api.run_signals import RunSignals, run_signals
+from onceflow.runtime.api.until import ended_at
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS
@@ -80,6 +82,7 @@ class Job(JobGraphBuilder):
         map_uid: Mapping[str, str] | None = None,
         reset_offsets: Mapping[str, Any] | None = None,
         rekey: Mapping[str, Any] | None = None,
+        until: str | dt.datetime | None = None,
         tls: bool = False,
         params: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -87,11 +90,9 @@ class Job(JobGraphBuilder):
     ) -> JobResult:
         """Run to the end in this process: a script, a notebook, what spark-submit runs; as `onceflow run`.
 
-        Goes on from the latest completed checkpoint in `checkpoint_dir` (else a temporary folder), or from
-        the checkpoint id or savepoint `start_from` (docs/savepoints.md, as all up to `rekey`). `barriers` and
-        the two behind it: checkpoints.md; `state_backend` and the two behind it: state-backends.md. `tls`:
-        encrypt what slots say. `master`: Spark's, `threads[N]`, or None: spark-submit's, or `local[2]`.
-        Ctrl-C and SIGTERM stop it after a last checkpoint. Raises UsageError, JobFailedError.
+        Goes on in `checkpoint_dir` (else a temporary folder), or from checkpoint or savepoint `start_from`
+        (docs/savepoints.md, as all up to `until`). `master`: Spark's, `threads[N]`; None: spark-submit's,
+        or `local[2]`. Ctrl-C and SIGTERM stop it after a checkpoint. Raises UsageError, JobFailedError.
         """
         chosen, spark_conf = _chosen(master)
         with checkpoint_folder(checkpoint_dir, chosen) as folder:
@@ -114,6 +115,7 @@ class Job(JobGraphBuilder):
                 map_uid=(map_uid or {}).items(),
                 reset_offsets=reset_offsets or {},
                 rekey=rekey,
+                until=until,
                 tls=tls,
                 params=params,
                 storage_options=storage_options,
@@ -176,6 +178,7 @@ def run_job(
         check_slots(options.parallelism, graph.max_parallelism)
     resolve(graph.params, options.params)  # what is missing is said before anything starts
     check_folder(options.checkpoint_dir, options.storage_options)
+    graph = graph if options.until is None else ended_at(graph, options.until)
     with StartingJob.announced(graph.job, options.checkpoint_dir), run_signals() as signals:
         launcher = _launcher(graph, options, program)
         try:

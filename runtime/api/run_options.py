@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from onceflow.runtime.api.until import given_until
 from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS, CheckpointOptions
 from onceflow.runtime.checkpoint.start_changes import start_changes
 from onceflow.runtime.driver.options import (
@@ -48,20 +50,19 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     map_uid: Iterable[tuple[str, str]] = (),
     reset_offsets: Mapping[str, Any] | None = None,
     rekey: Mapping[str, Any] | None = None,
+    until: str | dt.datetime | None = None,
     tls: bool = False,
     params: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> RunOptions:
     """Options as people write them, checked. Raises OptionError naming the option."""
-    if parallelism is not None and parallelism < 1:
-        raise OptionError(f"parallelism={parallelism}: at least 1 slot is needed")
     given = Guarantee.parse(guarantee)
     other_keys = {uid: _other_keys(uid, each) for uid, each in (rekey or {}).items()}
     through = barrier_options(barriers, alignment_timeout, in_flight, given)
     return RunOptions(
         checkpoint_dir=absolute_url(checkpoint_dir),
         master=master,
-        parallelism=parallelism,
+        parallelism=_slots(parallelism),
         guarantee=given,
         barriers=through,
         state=state_options(state_backend, state_memory, incremental),
@@ -80,10 +81,17 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         start_changes=start_changes(map_uid, reset_offsets or {}, isinstance(start_from, str), other_keys),
         other_keys=other_keys,
         allow_dropped_state=allow_dropped_state,
+        until=given_until(until),
         tls=tls,
         params=params or {},
         storage_options=storage_options or {},
     )
+
+
+def _slots(parallelism: int | None) -> int | None:
+    if parallelism is not None and parallelism < 1:
+        raise OptionError(f"parallelism={parallelism}: at least 1 slot is needed")
+    return parallelism
 
 
 def _other_keys(uid: str, given: Any) -> OtherKeys:

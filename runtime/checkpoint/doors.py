@@ -22,6 +22,10 @@ class SplitDoor(Protocol):
         UsageError for a start that the source does not know."""
         ...
 
+    def bounded(self, splits: Mapping[str, Sequence[SplitProgress]]) -> Mapping[str, Sequence[SplitProgress]]:
+        """The splits of a savepoint, those of sources that end with their end."""
+        ...
+
     def check_restored(self, splits: Mapping[str, Sequence[SplitProgress]]) -> None:
         """Raises DataLossError where reading can't go on exactly."""
         ...

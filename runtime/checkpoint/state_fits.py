@@ -104,7 +104,8 @@ def check_job(manifest: CheckpointManifest, program: Program) -> None:
     if manifest.max_parallelism != program.max_parallelism:
         raise UsageError(
             f"checkpoint {manifest.checkpoint_id} was written with max_parallelism "
-            f"{manifest.max_parallelism}, not {program.max_parallelism}: it can't change for a job with state"
+            f"{manifest.max_parallelism}, not {program.max_parallelism}: make it what it was, or "
+            "start from a savepoint in a folder of its own"
         )
 
 

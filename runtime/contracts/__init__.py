@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from onceflow.runtime.contracts.abilities import (
     AcknowledgingReader,
+    BoundingEnumerator,
     ChangelogSource,
+    EndableSource,
     ForgettingReader,
     Noted,
     PartialChangelogSource,
@@ -60,6 +62,7 @@ __all__ = [
     "BatchLimit",
     "BatchPlanner",
     "BatchedSource",
+    "BoundingEnumerator",
     "ChangelogSink",
     "ChangelogSource",
     "Committable",
@@ -67,6 +70,7 @@ __all__ = [
     "CommittingSink",
     "CopiedFiles",
     "DeadLetterSource",
+    "EndableSource",
     "Fetch",
     "ForgettingReader",
     "Json",

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol, runtime_checkable
 
 from onceflow.runtime.contracts.json_values import Json
-from onceflow.runtime.contracts.source import SplitState
+from onceflow.runtime.contracts.source import Source, SplitState
 
 
 @runtime_checkable
@@ -30,6 +30,27 @@ class StartingEnumerator(Protocol):
     def splits_from(self, start: Json) -> Sequence[SplitState]:
         """The splits that `initial_splits` gives, from this start instead: a text such as "earliest", or an
         object of offsets by split id. Raises UsageError for one that it does not know."""
+        ...
+
+
+@runtime_checkable
+class EndableSource(Protocol):
+    """A source without an end that can be given one: what `onceflow run --until` asks for."""
+
+    def ended(self, until: Json) -> Source:
+        """The same source, which ends: at "latest", before what comes after the job has started; at
+        "timestamp:" and a time in ISO 8601 or ms, before the first record of that time or later; or before
+        these offsets, an object by split id. Raises OptionError for an end that it does not know."""
+        ...
+
+
+@runtime_checkable
+class BoundingEnumerator(Protocol):
+    """An enumerator of a source that ends, which can give an end to splits that were read without one."""
+
+    def bounded(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+        """The splits of a savepoint with the end that the source has now, and those that came since; the
+        same ones if it has none. Those that have an end keep it."""
         ...
 
 

@@ -11,6 +11,7 @@ from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.start_changes import AS_CONFIGURED
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import (
+    BoundingEnumerator,
     Json,
     PruningEnumerator,
     PruningSource,
@@ -80,6 +81,20 @@ class Enumerators:
                     )
             found[uid] = [SplitProgress(split) for split in splits]
         return found
+
+    def bounded(self, splits: Splits) -> Splits:
+        """The splits of a savepoint, those of sources that end with their end, and what came since."""
+        found: dict[str, Sequence[SplitProgress]] = {}
+        for uid, progress in splits.items():
+            enumerator = self._enumerators[uid]
+            if isinstance(enumerator, BoundingEnumerator):
+                known = {p.split.split_id: p for p in progress}
+                with self._locks[uid]:
+                    ended = enumerator.bounded([p.split for p in progress])
+                found[uid] = [
+                    replace(known.get(split.split_id, SplitProgress(split)), split=split) for split in ended
+                ]
+        return {**splits, **found}
 
     def check_restored(self, splits: Splits) -> None:
         """Raises DataLossError where reading can't go on exactly."""

@@ -164,6 +164,8 @@ class RunOptions:
     """Start although the checkpoint has state that the program has no place for: it is dropped."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What fsspec makes the file system of `checkpoint_dir` with: an endpoint, credentials."""
+    until: str | None = None
+    """Where sources without an end of their own end (`api/until.py`)."""
     tls: bool = False
     """Encrypt what driver and slots say to each other; also done if the host's settings ask for it."""
     params: Mapping[str, Any] = field(default_factory=dict, repr=False)

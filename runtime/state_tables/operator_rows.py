@@ -152,8 +152,10 @@ def _written(
         key_group_range(manifest.max_parallelism, manifest.parallelism, n)
         for n in range(manifest.parallelism)
     ]
-    for subtask, mine in enumerate(ranges):
-        chosen = np.flatnonzero((groups >= mine.start) & (groups < mine.stop))
+    is_left = np.ones(len(groups), np.bool_)
+    for subtask, mine in enumerate(ranges):  # two may have a group in common (savepoints/regrouping.py)
+        chosen = np.flatnonzero(is_left & (groups >= mine.start) & (groups < mine.stop))
+        is_left[chosen] = False
         part = rows.take(pa.array(chosen))
         whole = pa.RecordBatch.from_arrays(
             [pa.array(groups[chosen], pa.uint16()), *part.columns], schema=pa.schema([column, *part.schema])

@@ -52,7 +52,7 @@ def write_state(
     columns that are no key), "list" (columns `position` and `value`) or "map" (`map_key` and `value`).
 
     `base`: a savepoint or checkpoint folder of which all else is copied; a state of that name is replaced
-    there. Without one, `max_parallelism` has to be the job's (128 unless it says so). The rows are in memory.
+    there. `max_parallelism`: of a savepoint without one; the job may have another. The rows are in memory.
     Raises UsageError if they are no such state, or do not fit the base.
     """
     store = open_store(target)

@@ -12,7 +12,7 @@ from onceflow import Job
 from onceflow.connectors.files.source import files_source
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import ReaderContext, Sink
-from onceflow.sinks.files import FileSink
+from onceflow.sinks.files import CompactPolicy, FileSink
 from onceflow.testing.kit import CommittingSinkKit
 from tests.hdfs_server import HdfsServer
 from tests.s3_server import S3Server
@@ -77,6 +77,27 @@ class TestAvro(Files):
     format = "avro"
 
 
+class TestJoinedParquet(Files):
+    """Files of both writers become one, and are seen by each commit."""
+
+    in_new_processes = True
+    options: ClassVar[dict[str, Any]] = {"compact": CompactPolicy(checkpoints=1)}
+
+
+class TestJoinedPackedCsvInFolders(Files):
+    format = "csv"
+    options: ClassVar[dict[str, Any]] = {
+        **TestPackedLinesInFolders.options,
+        "compression": "gzip",
+        "compact": CompactPolicy(checkpoints=1),
+    }
+
+
+class TestJoinedAvro(Files):
+    format = "avro"
+    options: ClassVar[dict[str, Any]] = {"compact": CompactPolicy(checkpoints=1)}
+
+
 class TestOnS3(Files):
     format = "jsonl"
     server: ClassVar[S3Server]
@@ -97,6 +118,10 @@ class TestOnS3(Files):
     def prepare(self) -> None:
         self.settings["bucket"] = self.server.new_bucket()
         self.settings["options"] = self.server.options
+
+
+class TestJoinedOnS3(TestOnS3):
+    options: ClassVar[dict[str, Any]] = {"compact": CompactPolicy(checkpoints=1)}
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +161,8 @@ class TestOnHdfs(Files):
 
     def prepare(self) -> None:
         self.settings["url"] = self.hdfs.new_folder()
+
+
+@pytest.mark.soak
+class TestJoinedOnHdfs(TestOnHdfs):
+    options: ClassVar[dict[str, Any]] = {"compact": CompactPolicy(checkpoints=1)}

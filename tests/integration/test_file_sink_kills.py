@@ -95,7 +95,13 @@ def check_folder(folder: Path, records: int) -> None:
     assert judged_by_duckdb(str(folder), "packed/**/*.jsonl.zst") == whole
     assert judged_by_duckdb(str(folder), "columns/**/*.parquet") == whole
     assert judged_by_duckdb(str(folder), "comma/**/*.csv.gz") == whole
+    assert judged_by_duckdb(str(folder), "joined/**/*.parquet") == whole
+    assert judged_by_duckdb(str(folder), "joined_lines/*.jsonl.zst") == whole
+    assert judged_by_duckdb(str(folder), "joined_comma/**/*.csv") == whole
+    joined, alone = (len(list(folder.glob(f"{kind}/**/*.parquet"))) for kind in ("joined", "columns"))
+    assert joined < alone
     hours = -(-records // HOUR_ROWS)
+    assert len(list(folder.glob("joined/*/*/_SUCCESS"))) == hours
     assert len(list(folder.glob("columns/*/*/_SUCCESS"))) == hours
     assert len(list(folder.glob("packed/*/*/_SUCCESS"))) == hours
 
@@ -109,7 +115,9 @@ def test_nobody_ever_sees_half_a_file_and_each_row_is_there_once(start_job: Any,
 def test_the_same_on_s3(server: S3Server, start_job: Any, tmp_path: Path) -> None:
     bucket = server.new_bucket()
     place = (f"s3://{bucket}/out", server.options)
-    job = KilledJob(start_job, tmp_path / "ck", place, ["columns", "packed"], 12_000)
+    job = KilledJob(
+        start_job, tmp_path / "ck", place, ["columns", "packed", "joined", "joined_blocks"], 12_000
+    )
     job.run(["driver and slots"] * 2, 3_000, "threads[2]")
     assert not server.uploads(bucket), "those of attempts that are gone were aborted"
 
@@ -122,7 +130,9 @@ def test_twenty_two_kills_of_driver_and_slots(
 ) -> None:
     bucket = server.new_bucket()
     place = (str(tmp_path / "out"), {}) if where == "here" else (f"s3://{bucket}/out", server.options)
-    job = KilledJob(start_job, tmp_path / "ck", place, ["columns", "lines", "packed"], 300_000)
+    job = KilledJob(
+        start_job, tmp_path / "ck", place, ["columns", "packed", "blocks", "joined", "joined_lines"], 300_000
+    )
     job.run(["driver and slots"] * 22, 1_200, "threads[2]")
     assert not server.uploads(bucket)
 
@@ -142,6 +152,8 @@ def test_twenty_one_kills_here(start_job: Any, tmp_path: Path) -> None:
 def test_twenty_one_kills_on_s3(server: S3Server, start_job: Any, tmp_path: Path) -> None:
     bucket = server.new_bucket()
     place = (f"s3://{bucket}/out", server.options)
-    job = KilledJob(start_job, tmp_path / "ck", place, ["columns", "packed"], 250_000)
+    job = KilledJob(
+        start_job, tmp_path / "ck", place, ["columns", "packed", "joined", "joined_blocks"], 250_000
+    )
     job.run([*KILLS] * 7, 1_000, "local[2]")
     assert not server.uploads(bucket)

@@ -216,15 +216,19 @@ def own_group(number: int) -> Group:
     return Group(f"g{number}", number % 2 == 1)
 
 
-def test_its_files_are_in_no_checkpoints_way(tmp_path: Any) -> None:
-    """Rows in all parts of the operator: the job writes files of the same attempt, operator and subtasks."""
+@pytest.mark.parametrize("max_parallelism", [128, 12])
+def test_its_files_are_in_no_checkpoints_way(max_parallelism: int, tmp_path: Any) -> None:
+    """Rows in all parts of the operator: the job writes files of the same attempt, operator and subtasks.
+    With 12 key groups in place of 128 parts have groups in common."""
     base = written(str(tmp_path), {n: (n, {"a": 1}, [n]) for n in range(64)})
-    job = Job("counts")
+    job = Job("counts", max_parallelism=max_parallelism)
     made = job.from_elements(*(Item(f"g{n}", n % 2 == 1, "b") for n in range(64)))
     rows = made.key_by("group", "is_odd").process(Counts(), uid="op").collect()
     options: dict[str, Any] = {"start_from": base, "rekey": {"op": own_group}, "restart": "none"}
     job.run(f"{tmp_path}/ck", master="threads[2]", **options)
     assert {row.group for row in rows} == {f"{1_000 + n}" for n in range(64)}
+    with onceflow.read_state(f"{tmp_path}/ck", 0) as state:
+        assert state.table("op", "sum").read().num_rows == 64
 
 
 def wide(number: int) -> str:

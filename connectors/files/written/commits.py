@@ -10,10 +10,13 @@ order of a commit, and what a crash leaves in each gap:
    another machine. Nothing has happened, and the job ends with a sentence.
 2. The ledger says that the checkpoint is being committed. Crash: the next attempt comes here again, with the
    same plan; from now on a part that is not found has been shown, and perhaps taken away by whoever reads.
-3. Each part is shown, then each success marker. Crash: as after 2.
-4. The ledger says that the checkpoint is committed, and which parts stay open. Crash: it is asked before each
-   commit, and says so.
-5. What the ledger said before, and what earlier attempts have left, is deleted. Crash: the next commit does.
+   It says which small files are joined, so that all attempts join the same ones.
+3. Each part is shown, or put among the small files that wait; those that are joined are shown as one (see
+   joining); then each success marker. Crash: as after 2.
+4. The ledger says that the checkpoint is committed, which parts stay open, and which files wait. Crash: it is
+   asked before each commit, and says so.
+5. What the ledger said before, what was joined, and what earlier attempts have left, is deleted. Crash: the
+   next commit does.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ import contextlib
 import json
 from collections.abc import Sequence
 
+from onceflow.connectors.files.written.compaction import Group
+from onceflow.connectors.files.written.joining import JOINED, Joins, SmallFiles
 from onceflow.connectors.files.written.output_store import OutputStore
 from onceflow.connectors.files.written.part import attempt_of
 from onceflow.connectors.files.written.plan import Ledger, Plan, Promise, plan_commit
@@ -33,12 +38,14 @@ _DONE, _BEGUN = "committed-", "committing-"
 class OutputCommits:
     """The commits of one attempt. One thread calls them, in the driver."""
 
-    def __init__(self, store: OutputStore, attempt: int, marker: str | None) -> None:
+    def __init__(self, store: OutputStore, attempt: int, marker: str | None, small_files: SmallFiles) -> None:
         """`marker`: the name of success markers; None: there are none. Opened before any slot of the attempt
         is started."""
         self._store = store
         self._attempt = attempt
         self._marker = marker
+        self._joining = (small_files.policy, small_files.form_name)
+        self._joins = Joins(store, attempt, small_files, self._check_current)
         self._seen: int | None = None
         store.prove_creates()
         self._leftovers = store.leftovers()
@@ -54,32 +61,47 @@ class OutputCommits:
         Raises Fenced if somebody has committed since `last_committed`, DataLossError, OSError: then it may
         have happened.
         """
+        notes = self._check_current()
+        before = Ledger()
+        if self._seen is not None and (content := self._store.read_note(_done(self._seen))):
+            before = Ledger.from_json(json.loads(content))
+        begun = f"{_BEGUN}{checkpoint_id:010d}"
+        arguments = (before, promises, self._attempt, checkpoint_id, self._joining)
+        if begun not in notes:
+            plan = plan_commit(*arguments)
+            if not (plan.whole or plan.left or plan.complete or plan.after != before):
+                return
+            self._refuse_lost(checkpoint_id, plan)
+            content = json.dumps([group.as_json() for group in plan.groups]).encode()
+            with contextlib.suppress(FileExistsError):  # a frozen attempt's, which wakes up
+                self._store.create_note(begun, content)
+        groups = [Group.from_json(each) for each in json.loads(self._store.read_note(begun) or b"[]")]
+        self._carry_out(checkpoint_id, plan_commit(*arguments, groups), notes)
+        self._seen = checkpoint_id
+
+    def _check_current(self) -> list[str]:
+        """The names of all hidden files. Raises Fenced if somebody has committed since `last_committed`."""
         notes = self._store.notes()
         if (last_id := _last_committed(notes)) != self._seen:
             raise Fenced(f"a newer attempt has committed checkpoint {last_id}")
-        before = Ledger()
-        if last_id is not None and (content := self._store.read_note(_done(last_id))):
-            before = Ledger.from_json(json.loads(content))
-        plan = plan_commit(before, promises, self._attempt)
-        if plan.whole or plan.left or plan.complete or plan.after != before:
-            self._carry_out(checkpoint_id, plan, f"{_BEGUN}{checkpoint_id:010d}", notes)
-            self._seen = checkpoint_id
+        return notes
 
-    def _carry_out(self, checkpoint_id: int, plan: Plan, begun: str, notes: Sequence[str]) -> None:
-        if begun not in notes:
-            if (lost := self._store.missing([*plan.whole, *plan.left])) is not None:
-                where = self._store.describe(lost.name)
-                raise DataLossError(
-                    f"what a slot wrote for {where} in checkpoint {checkpoint_id} is not there "
-                    f"({lost.upload or lost.hidden}): if slots run on other machines, they have to see the "
-                    "same folder as the driver; uploads that are not completed must outlive a restart"
-                )
-            with contextlib.suppress(FileExistsError):  # a frozen attempt's, which wakes up: the same
-                self._store.create_note(begun, b"")
+    def _refuse_lost(self, checkpoint_id: int, plan: Plan) -> None:
+        if (lost := self._store.missing([*plan.whole, *plan.left])) is not None:
+            where = self._store.describe(lost.name)
+            raise DataLossError(
+                f"what a slot wrote for {where} in checkpoint {checkpoint_id} is not there "
+                f"({lost.upload or lost.hidden}): if slots run on other machines, they have to see the "
+                "same folder as the driver; uploads that are not completed must outlive a restart"
+            )
+
+    def _carry_out(self, checkpoint_id: int, plan: Plan, notes: Sequence[str]) -> None:
         for part in plan.whole:
             self._store.show(part)
         for part in plan.left:
             self._store.show_left(part)
+        for number, group in enumerate(plan.groups):
+            self._store.show(self._joins.make(checkpoint_id, number, group, notes))
         for folder in plan.complete if self._marker else ():
             self._store.mark(folder, str(self._marker))
         self._store.make_names_durable()
@@ -98,8 +120,9 @@ class OutputCommits:
     def _sweep(self, checkpoint_id: int, plan: Plan, notes: Sequence[str]) -> None:
         """All that earlier attempts have left is part of no checkpoint: what was restored is shown first."""
         stale = [name for name in notes if (of := attempt_of(name)) is not None and of < self._attempt]
-        told = [name for name in notes if name.startswith((_DONE, _BEGUN)) and name != _done(checkpoint_id)]
-        self._store.delete_notes([*stale, *told, *plan.old_tails])
+        told = [name for name in notes if name.startswith((_DONE, _BEGUN, JOINED))]
+        told = [name for name in told if _of(name) <= checkpoint_id and name != _done(checkpoint_id)]
+        self._store.delete_notes([*stale, *told, *plan.gone])
         self._store.abandon(self._leftovers)
         self._leftovers = ()
 
@@ -109,6 +132,11 @@ class OutputCommits:
 
 def _done(checkpoint_id: int) -> str:
     return f"{_DONE}{checkpoint_id:010d}"
+
+
+def _of(note: str) -> int:
+    """The checkpoint of a note. Later ones are left: an attempt that was frozen may wake up and sweep."""
+    return int(note.split("-")[1])
 
 
 def _last_committed(notes: Sequence[str]) -> int | None:

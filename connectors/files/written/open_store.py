@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 from onceflow.connectors.files.place import Place
+from onceflow.connectors.files.written.compaction import HIDDEN
 from onceflow.connectors.files.written.folder_files import FolderFiles, HdfsFiles, LocalFiles
 from onceflow.connectors.files.written.output_store import OutputStore
 from onceflow.connectors.files.written.renamed_store import RenamedStore
@@ -12,7 +13,6 @@ from onceflow.connectors.files.written.uploaded_store import UploadedStore
 from onceflow.connectors.files.written.uploads import Uploads
 from onceflow.runtime.errors import OptionError
 
-HIDDEN = ".onceflow"
 _HDFS, _S3, _LOCAL = ("hdfs", "viewfs"), ("s3", "s3a"), ("file", "local")
 _REFUSED = {
     "memory": "what is in it is seen by one process only, and slots and driver are several",

@@ -73,7 +73,8 @@ class Uploads:
     def get(self, key: str) -> bytes:
         """Raises FileNotFoundError."""
         try:
-            return bytes(self._fs.cat_file(f"{self.bucket}/{key}"))
+            # In one request: otherwise it is told the size by listings that were kept, maybe from before.
+            return bytes(self._fs.cat_file(f"{self.bucket}/{key}", max_concurrency=1))
         except (PermissionError, OSError) as error:
             raise _named(error, "get_object", f"{self.bucket}/{key}") from error
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from onceflow.connectors.files.buckets import Bucket, Buckets
 from onceflow.connectors.files.file_format import FileEncoder, FileFormat
 from onceflow.connectors.files.rolling import RollPolicy
+from onceflow.connectors.files.written.compaction import form_of, waiting_path
 from onceflow.connectors.files.written.open_store import part_name
 from onceflow.connectors.files.written.output_store import HiddenFile, OutputStore
 from onceflow.connectors.files.written.part import Part, hidden_name
@@ -35,6 +36,8 @@ class WriterSettings:
     buckets: Buckets
     roll: RollPolicy
     open_files_max: int
+    joins: bool = False
+    """Whether small files wait to be joined."""
 
 
 class PartsWriter:
@@ -93,6 +96,8 @@ class PartsWriter:
         name = part_name(context.uid, first, context.subtask, number, context.lineage, form.ending)
         hidden = hidden_name(context.attempt, context.subtask, self._writer, next(self._hidden_numbers))
         path = f"{bucket.folder}/{name}" if bucket.folder else name
+        if self._settings.joins:
+            path = waiting_path(context.lineage, context.uid, form_of(form, self._schema), path)
         file = self._store.create(path, hidden, context.attempt)
         encoder = form.encoder(file, self._schema)
         return _OpenPart(path, file, encoder, context.clock.monotonic_ms(), bucket.span)

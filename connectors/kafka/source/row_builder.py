@@ -197,5 +197,5 @@ def _error(fetched: Fetched, row: int, split: KafkaSplit, stage: str, bad: BadVa
     return BadRecordError(
         f"the {stage} of the record in {split.split_id} at offset {int(fetched.offset[row])} can't be "
         f"decoded: {bad.reason}{shown}. To go on without such records, "
-        'give errors_tolerance="all" and a dead_letter_topic to the source'
+        'give errors_tolerance="all" and a dead_letter_topic, or dead_letters=, to the source'
     )

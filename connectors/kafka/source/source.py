@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Any, get_args
 
 import pyarrow as pa
 
@@ -27,7 +27,7 @@ from onceflow.connectors.kafka.source.dead_letters import DeadLetterSink
 from onceflow.connectors.kafka.source.reader import KafkaReader
 from onceflow.connectors.kafka.source.reader_options import ReaderOptions
 from onceflow.connectors.kafka.source.row_builder import METADATA, Metadata, RowBuilder, Tolerance
-from onceflow.connectors.kafka.source.start import parse_start
+from onceflow.connectors.kafka.source.start import parse_start, parse_until
 from onceflow.connectors.kafka.split import KafkaSplitEnumerator, Subscription
 from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.clock import Clock
@@ -63,8 +63,10 @@ class KafkaSource:
     offsets that group_id committed, else the beginning), "timestamp:2026-01-31T00:00:00Z" or
     "timestamp:<ms>" or a datetime (the first record of that time or later), or an offset for each
     partition: {"events-0": 17, "events-1": 5}."""
-    until: Literal["latest"] | None = None
-    """"latest": read what is there when the job first starts, then end. None: go on for ever."""
+    until: str | dt.datetime | Mapping[str, int] | None = None
+    """Where reading ends, fixed when the job first starts: "latest", before what is not there yet; a time as
+    in start=, before the first record of that time or later; an offset for each partition, before that
+    one. None: go on for ever."""
     group_id: str | None = None
     """Offsets are shown under this consumer group after each checkpoint, for lag monitors."""
     isolation: Isolation = "read_committed"
@@ -78,6 +80,9 @@ class KafkaSource:
     errors_tolerance: Tolerance = "none"
     """"none": a record that can't be decoded fails the job. "all": it goes to dead_letter_topic."""
     dead_letter_topic: str | None = None
+    dead_letters: Sink | None = None
+    """Any sink for records that can't be decoded, as other sources have it; errors_tolerance is
+    "all" then."""
     errors: Mapping[str, str] = field(default_factory=dict)
     """The same two by Kafka Connect's names: errors.tolerance, errors.deadletterqueue.topic.name."""
     discovery_interval: str | int = "30 s"
@@ -93,12 +98,15 @@ class KafkaSource:
     def __post_init__(self) -> None:
         self._set("topics", (self.topics,) if isinstance(self.topics, str) else tuple(self.topics))
         self._take_connect_names()
+        if self.dead_letters is not None:
+            self._set("errors_tolerance", "all")
         _check_topics(self)
         _check_choices(self)
         check_formats("decoder", value=self.value, key=self.key)
         if has_kinds(self.key):
             raise OptionError("key= says what a record is of, and changes nothing: give Debezium as value=")
         parse_start(self.start, self.group_id)
+        parse_until(self.until)
         duration_ms(self.discovery_interval, "discovery_interval")
         _ = self._broker_timeout_ms
         check_settings(self._options)
@@ -156,6 +164,7 @@ class KafkaSource:
             interval_ms,
             first_ms,
             lambda other: parse_start(other, self.group_id),
+            parse_until(self.until, clock.now_ms()),
         )
 
     def open_reader(self, context: ReaderContext) -> SourceReader:
@@ -189,9 +198,13 @@ class KafkaSource:
             raise OptionError(f"no column {unknown[0]!r} to project{nearest(unknown[0], self.schema.names)}")
         return replace(self, columns=columns)
 
+    def ended(self, until: Any) -> KafkaSource:
+        """See EndableSource."""
+        return replace(self, until=until)
+
     def dead_letter_sink(self) -> Sink | None:
         if self.dead_letter_topic is None:
-            return None
+            return self.dead_letters
         return DeadLetterSink(self.bootstrap_servers, self.dead_letter_topic, self.librdkafka)
 
     # --- Parts ---
@@ -267,15 +280,19 @@ def _check_topics(source: KafkaSource) -> None:
 
 
 def _check_choices(source: KafkaSource) -> None:
-    if source.until not in (None, "latest"):
-        raise OptionError(f'until={source.until!r}: write "latest", or leave it out to go on for ever')
     if source.isolation not in get_args(Isolation):
         raise OptionError(f'isolation={source.isolation!r}: write "read_committed" or "read_uncommitted"')
     if source.errors_tolerance not in get_args(Tolerance):
         raise OptionError(f'errors_tolerance={source.errors_tolerance!r}: write "none" or "all"')
-    if source.errors_tolerance == "all" and not source.dead_letter_topic:
+    if source.dead_letters is not None and source.dead_letter_topic:
         raise OptionError(
-            'errors_tolerance="all" needs a dead_letter_topic: no record is dropped without a trace'
+            f"dead_letters= and dead_letter_topic={source.dead_letter_topic!r} are two places for the same "
+            "records: leave one out"
+        )
+    if source.errors_tolerance == "all" and not (source.dead_letter_topic or source.dead_letters is not None):
+        raise OptionError(
+            'errors_tolerance="all" needs a dead_letter_topic, or dead_letters=: no record is dropped '
+            "without a trace"
         )
     if source.errors_tolerance == "none" and source.dead_letter_topic:
         raise OptionError('dead_letter_topic is of no use unless errors_tolerance="all"')

@@ -16,12 +16,14 @@ KINDS = ("kept", "evolved", "reset", "new", "dropped")
 
 @dataclass(frozen=True, slots=True)
 class StartNotice:
-    """What is told of a start from a savepoint. `uids`: of all that keep something, by one of KINDS."""
+    """What is told of a start from a savepoint. `uids`: of all that keep something, by one of KINDS.
+    `max_parallelism`: of the savepoint, and of the program."""
 
     savepoint_id: str
     job: str
     checkpoint_id: int
     uids: Mapping[str, list[str]]
+    max_parallelism: tuple[int, int]
 
     def fields(self) -> dict[str, Json]:
         """The fields of the event."""
@@ -30,6 +32,8 @@ class StartNotice:
             "job": self.job,
             "checkpoint_id": self.checkpoint_id,
             **{kind: self.uids[kind] for kind in KINDS},
+            "max_parallelism_before": self.max_parallelism[0],
+            "max_parallelism": self.max_parallelism[1],
         }
 
 
@@ -52,4 +56,6 @@ def start_notice(taken: Savepoint, saved: CheckpointManifest, fit: Fit, program:
         "dropped": gone,
     }
     uids = {kind: sorted(found) for kind, found in kinds.items()}
-    return StartNotice(taken.savepoint_id, taken.manifest.job, taken.manifest.checkpoint_id, uids)
+    was = taken.manifest
+    groups = was.max_parallelism, program.max_parallelism
+    return StartNotice(taken.savepoint_id, was.job, was.checkpoint_id, uids, groups)

@@ -15,6 +15,7 @@ from onceflow.runtime.checkpoint.old_states import restorable
 from onceflow.runtime.checkpoint.savepoints.adapting import adapted
 from onceflow.runtime.checkpoint.savepoints.copying import copy_state
 from onceflow.runtime.checkpoint.savepoints.folder import SavepointFolder
+from onceflow.runtime.checkpoint.savepoints.regrouping import Regrouping
 from onceflow.runtime.checkpoint.savepoints.start_notice import StartNotice, start_notice
 from onceflow.runtime.checkpoint.start_changes import StartChanges
 from onceflow.runtime.checkpoint.state_comparison import StateNote
@@ -69,14 +70,20 @@ class Begins:
     notice: StartNotice
     others: Mapping[str, OtherState] = field(default_factory=dict)
     """What is to be written in place of what the savepoint has, by uid."""
+    regrouping: Regrouping = Regrouping(1, 1)  # noqa: RUF009 - it is frozen
+    """The key groups of the savepoint, which its manifest has, and those of the program."""
 
     def copy_into(self, store: CheckpointStore, attempt: int) -> CheckpointManifest:
         """What checkpoint 0 of `store` is to hold, with its files there. They are this attempt's: what a
         crash leaves is deleted by the next one, which copies again."""
         folder = f"{attempt_folder(STATE_FOLDER, attempt)}/savepoint"
         manifest = self.fit.manifest
-        kept = [handle for handle in manifest.states if handle.uid not in self.others]
-        copied = copy_state(self.source, store, replace(manifest, states=kept), folder)
+        kept = replace(manifest, states=[h for h in manifest.states if h.uid not in self.others])
+        if self.regrouping.is_none:
+            copied = copy_state(self.source, store, kept, folder)
+        else:
+            copied = self.regrouping.copied(self.source, store, kept, attempt)
+            manifest = self.regrouping.renumbered(manifest)
         others = self.others.keys() & {handle.uid for handle in manifest.states}
         written = [h for uid in sorted(others) for h in self.others[uid].written(store, manifest, attempt, 0)]
         return replace(copied, states=[*copied.states, *written])
@@ -127,13 +134,14 @@ def judge_start(
     others = {uid: each.state_of(files, manifest, uid) for uid, each in origin.other_keys.items()}
     described = {uid: other.described for uid, other in others.items()}
     manifest = replace(manifest, operators={**manifest.operators, **described})
-    fit = restorable(files, manifest, program)
+    regrouping = Regrouping(manifest.max_parallelism, program.max_parallelism)
+    fit = restorable(files, replace(manifest, max_parallelism=regrouping.after), program)
     for uid, function in sorted(origin.changes.other_keys.items()):
         text = f"operator {uid!r}: what it keeps belongs to other keys, by {function}"
         notes = [*notes, StateNote(uid, "rekeyed", text)]
     fit = replace(fit, notes=[*notes, *fit.notes])
     notice = start_notice(taken, manifest, fit, program)
-    return Begins(taken.savepoint_id, fit, files, origin.changes, notice, others)
+    return Begins(taken.savepoint_id, fit, files, origin.changes, notice, others, regrouping)
 
 
 def _check_same(store: CheckpointStore, were: StartChanges, are: StartChanges) -> None:

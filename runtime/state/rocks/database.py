@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from rocksdict import (
     BlockBasedOptions,
     Cache,
@@ -26,6 +27,8 @@ from rocksdict import (
 )
 
 from onceflow.runtime.errors import Retryable
+from onceflow.runtime.records import Int64s
+from onceflow.runtime.state.rocks.row_ids import Identities
 from onceflow.runtime.state.rocks.scratch import ScratchFolder
 
 WRITE_ROWS = 1 << 13
@@ -39,6 +42,7 @@ _BEHIND_ROWS = b"s"
 _WAKE = b"w"
 _TIME = struct.Struct(">BQ")
 _SIGN = 1 << 63
+_WAKE_KEY = np.dtype([("prefix", "u1"), ("kind", "u1"), ("time", ">u8"), ("id", ">u8", (2,))])
 
 
 class SharedMemory:
@@ -92,10 +96,10 @@ class Database:
             batch.delete(_ROW + row_id)
         self._write(batch)
 
-    def put_wakes(self, kind: int, wakes: Iterable[Wake]) -> None:
+    def put_wakes(self, kind: int, times: Int64s, identities: Identities) -> None:
         """Remember when these rows wake."""
         batch = WriteBatch(raw_mode=True)
-        for key in sorted(_wake_key(kind, wake) for wake in wakes):
+        for key in sorted(_wake_keys(kind, times, identities)):
             batch.put(key, b"")
         self._write(batch)
 
@@ -181,6 +185,16 @@ def _wake_key(kind: int, wake: Wake) -> bytes:
     return _WAKE + _TIME.pack(kind, wake.time_ms + _SIGN) + wake.row_id
 
 
+def _wake_keys(kind: int, times: Int64s, identities: Identities) -> list[bytes]:
+    """`_wake_key` of each."""
+    keys = np.empty(len(times), _WAKE_KEY)
+    keys["prefix"], keys["kind"] = ord(_WAKE), kind
+    keys["time"] = times.view(np.uint64) ^ np.uint64(_SIGN)
+    keys["id"] = identities
+    as_bytes: list[bytes] = keys.view(f"V{_WAKE_KEY.itemsize}").tolist()
+    return as_bytes
+
+
 def _options(memory: SharedMemory) -> Options:
     blocks = BlockBasedOptions()
     blocks.set_block_cache(memory.cache)
@@ -196,7 +210,8 @@ def _options(memory: SharedMemory) -> Options:
     options.set_max_write_buffer_number(4)
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(0.05)
-    options.set_compression_type(DBCompressionType.lz4())
+    # A block is read for one row of it: to decompress it costs as much again, and files are scratch.
+    options.set_compression_type(DBCompressionType.none())
     options.set_max_background_jobs(2)
     options.set_max_open_files(256)
     options.set_keep_log_file_num(1)

@@ -23,12 +23,19 @@ from onceflow.runtime.state.heap.memory_share import MemoryShare
 from onceflow.runtime.state.heap.row_sizes import RowSizes
 from onceflow.runtime.state.increments import NO_IDENTITIES, FrozenIncrement
 from onceflow.runtime.state.operator_state import FrozenRows
-from onceflow.runtime.state.overflow import NO_WAKE_MS
+from onceflow.runtime.state.overflow import NO_ROWS, NO_WAKE_MS
 from onceflow.runtime.state.rocks.away import AllAway, Away, SomeAway, Split
 from onceflow.runtime.state.rocks.database import WRITE_ROWS, Database, Wake
 from onceflow.runtime.state.rocks.frozen_tiers import FrozenTiers
 from onceflow.runtime.state.rocks.row_codec import RowCodec
-from onceflow.runtime.state.rocks.row_ids import Identities, identities_of, last_places, row_ids
+from onceflow.runtime.state.rocks.row_ids import (
+    Identities,
+    distinct,
+    identities_of,
+    last_places,
+    order_of,
+    row_ids,
+)
 from onceflow.runtime.state.table import NOT_THERE, LiveRows
 
 _GOING_PART = 16
@@ -75,6 +82,9 @@ class RocksUnits(ABC):
         self._used = GrowableColumn(np.int64)
         """When it was used last, by unit, counted in calls."""
         self._now = 0
+        self._is_awaited = GrowableColumn(np.bool_)
+        """Whether RocksDB has the time at which it wakes, by unit: it is not written again each time that the
+        unit goes. Known of tables with starts only, whose rows wake at their start."""
         self._first: dict[int, int | None] = {}
         """The earliest time that RocksDB may have, by kind."""
         self._passed: dict[int, int] = {}
@@ -158,44 +168,59 @@ class RocksUnits(ABC):
                 reached_ms = min(until_ms, wake.time_ms)
                 break
             due.append(wake)
-        units = self._bring([wake.row_id for wake in due])
+        if not due:
+            return NO_ROWS, reached_ms
+        identities = identities_of([wake.row_id for wake in due])
+        units = self._bring(identities)
         self._database.delete_wakes(kind, due)
-        if due:
-            self._passed[kind] = due[-1].time_ms
+        here = self._in_memory.find_identities(identities)
+        self._is_awaited.values[here[here != NOT_THERE]] = False
+        self._passed[kind] = due[-1].time_ms
         return units, reached_ms
 
     def _bring_missing(self, identities: Identities) -> None:
         """Have those of these units in memory that are away."""
         missing = self._in_memory.find_identities(identities) == NOT_THERE
         if missing.any():
-            self._bring(sorted(set(row_ids(identities[missing]))))
+            self._load_found(self._found(identities[missing]))
 
     def _contents_away(self, identities: Identities) -> list[bytes]:
         """What RocksDB has of those of these units that are not in memory."""
         missing = self._in_memory.find_identities(identities) == NOT_THERE
-        ids = sorted(set(row_ids(identities[missing])))
-        return [content for content in self._database.get(ids) if content is not None] if ids else []
+        return self._found(identities[missing])
 
-    def _bring(self, ids: list[bytes]) -> Indices:
+    def _found(self, identities: Identities) -> list[bytes]:
+        """What RocksDB has of these units, in the order of their ids."""
+        if not len(identities):
+            return []
+        found = self._database.get(row_ids(distinct(identities)))
+        return [content for content in found if content is not None]
+
+    def _bring(self, identities: Identities) -> Indices:
         """Load those of these units that are away: their numbers."""
-        known = self._in_memory.find_identities(identities_of(ids)) if ids else np.zeros(0, np.int64)
-        ids = [row_id for row_id, row in zip(ids, known.tolist(), strict=True) if row == NOT_THERE]
         # A unit may have two times, one of which it had before it was here last.
-        found = [content for content in self._database.get(sorted(set(ids))) if content is not None]
+        return self._load_found(self._contents_away(identities))
+
+    def _load_found(self, found: Sequence[bytes]) -> Indices:
+        """Load units that are away, of what RocksDB has of them: their numbers."""
         if not found:
-            return np.zeros(0, np.int64)
+            return NO_ROWS
         units, rows = self._load(found)
         self._use(units)
         self._stored_rows.values[units] = rows
+        self._is_awaited.values[units] = self._start_column is not None
         if self._in_memory.increments is not None:
             self._in_memory.increments.came_back(units)
         return units
 
     def _write(self, units: Indices, counts: Indices | int) -> None:
         """Write these units to RocksDB; `counts`: how many rows each has."""
-        ids, first = row_ids(self._in_memory.identities[units]), 0
+        first = 0
         for contents in self._contents(units):
-            self._database.put(sorted(zip(ids[first : first + len(contents)], contents, strict=True)))
+            identities = self._in_memory.identities[units[first : first + len(contents)]]
+            order = order_of(identities)
+            in_order = [contents[place] for place in order.tolist()]
+            self._database.put(zip(row_ids(identities[order]), in_order, strict=True))
             first += len(contents)
         before = self._stored()[units]
         self._units += int(np.count_nonzero(before == 0))
@@ -233,13 +258,13 @@ class RocksUnits(ABC):
         return FrozenTiers(hot, away, twice, self._codec.frozen(), max_parallelism, self._start_column)
 
     def _put_wakes(self, kind: int, units: Indices, times: Int64s) -> None:
-        has_one = times != NO_WAKE_MS
+        has_one = (times != NO_WAKE_MS) & ~self._is_awaited.used()[units]
         if has_one.any():
-            ids, at = row_ids(self._in_memory.identities[units[has_one]]), times[has_one].tolist()
-            self._database.put_wakes(kind, map(Wake, at, ids))
-            first = self._first.get(kind)
-            self._first[kind] = min(at) if first is None else min(first, *at)
-            self._passed[kind] = min(self._passed.get(kind, WATERMARK_MIN_MS), *at)
+            at = times[has_one]
+            self._database.put_wakes(kind, at, self._in_memory.identities[units[has_one]])
+            first, earliest = self._first.get(kind), int(at.min())
+            self._first[kind] = earliest if first is None else min(first, earliest)
+            self._passed[kind] = min(self._passed.get(kind, WATERMARK_MIN_MS), earliest)
 
     def _forget(self, units: Indices, identities_by_unit: Identities | None = None) -> None:
         """RocksDB is to have these units, which are in memory, no longer."""
@@ -257,7 +282,7 @@ class RocksUnits(ABC):
 
     def _keep(self, kept: Indices) -> None:
         """Units were renumbered."""
-        for column in (self._stored_rows, self._used):
+        for column in (self._stored_rows, self._used, self._is_awaited):
             column.grow(int(kept[-1]) + 1 if len(kept) else 0)
             column.keep(kept)
 
@@ -265,6 +290,7 @@ class RocksUnits(ABC):
         self._now += 1
         self._stored_rows.grow(self._size)
         self._used.grow(self._size)
+        self._is_awaited.grow(self._size)
         self._used.values[units] = self._now
 
     def _stored(self) -> npt.NDArray[np.int32]:

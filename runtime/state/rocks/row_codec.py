@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import msgspec
+import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN
-from onceflow.runtime.state.plain_values import array_of_plain, plain_values
+from onceflow.runtime.state.plain_values import array_of_plain
+from onceflow.runtime.state.rocks.packed_rows import NUMBER_BYTES, PackedRows
 
 
 class RowCodec:
     """Rows as `KeyedTable.freeze` gives them, without the key group, which is in their hash.
 
     A column may be missing from some batches, since a table leaves out those in which nothing is: it is empty
-    in their rows then. What it is of is known from the first batch that has it.
+    in their rows then. What it is of is known from the first batch that has it. A row has the columns that
+    were known when it was encoded, and begins with their number.
     """
 
     def __init__(self, names: Sequence[str], types: Mapping[str, pa.DataType] | None = None) -> None:
         """`names`: of all columns that there can be, in their order."""
         self._names = list(names)
         self._types = dict(types or {})
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(list[Any])
+        self._layouts: dict[int, tuple[list[str], PackedRows]] = {}
+        """The columns of rows, by how many were known when these were encoded: none is ever forgotten."""
 
     def learn(self, schema: pa.Schema) -> None:
         """Take note of what the columns are of."""
@@ -35,27 +36,27 @@ class RowCodec:
 
     def frozen(self) -> RowCodec:
         """This codec as it is now, for another thread."""
-        return RowCodec(self._names, self._types)
+        twin = RowCodec(self._names, self._types)
+        twin._layouts = self._layouts.copy()
+        return twin
 
     def encode(self, batch: pa.RecordBatch) -> list[bytes]:
         self.learn(batch.schema)
-        encode = self._encoder.encode
-        return [encode(row) for row in self.plain_rows(batch)]
-
-    def plain_rows(self, batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
-        """The rows before they are bytes."""
+        names, packed = self._layout()
         there = set(batch.schema.names)
-        nothing = [None] * batch.num_rows
-        columns = [plain_values(batch.column(n)) if n in there else nothing for n in self._names]
-        return list(zip(*columns, strict=True))
+        columns = [batch.column(n) if n in there else _nothing(batch.num_rows, self._types[n]) for n in names]
+        return packed.pack(columns)
 
     def decode(self, rows: Sequence[bytes]) -> dict[str, pa.Array]:
         """The columns that are known, by their names."""
-        decode = self._decoder.decode
-        columns = list(zip(*map(decode, rows), strict=True)) if rows else [()] * len(self._names)
+        begins = {row[:NUMBER_BYTES] for row in rows}
+        if len(begins) > 1:
+            return self._decode_mixed(rows)
+        names, packed = self._layouts[_number(begins.pop())] if begins else self._layout()
+        found = dict(zip(names, packed.unpack(rows), strict=True))
         return {
-            name: array_of_plain(_filled(values, self._types[name]), self._types[name])
-            for name, values in zip(self._names, columns, strict=True)
+            name: found[name] if name in found else _nothing(len(rows), self._types[name])
+            for name in self._names
             if name in self._types
         }
 
@@ -66,13 +67,30 @@ class RowCodec:
             if name in batch.schema.names:
                 columns[name] = batch.column(name)
             elif name in self._types:
-                of = self._types[name]
-                columns[name] = array_of_plain(_filled([None] * batch.num_rows, of), of)
+                columns[name] = _nothing(batch.num_rows, self._types[name])
         return pa.RecordBatch.from_pydict(columns)
 
+    def _layout(self) -> tuple[list[str], PackedRows]:
+        """The layout of rows with all columns that are known."""
+        known = len(self._types)
+        if known not in self._layouts:
+            names = [name for name in self._names if name in self._types]
+            self._layouts[known] = names, PackedRows(known, [self._types[name] for name in names])
+        return self._layouts[known]
 
-def _filled(values: Sequence[Any], of: pa.DataType) -> Sequence[Any]:
-    """A column that was left out is one of empty lists, if it is one of lists."""
-    if pa.types.is_list(of):
-        return [() if value is None else value for value in values]
-    return values
+    def _decode_mixed(self, rows: Sequence[bytes]) -> dict[str, pa.Array]:
+        """Decode rows with other columns each."""
+        numbers = np.array([_number(row) for row in rows])
+        places = [np.flatnonzero(numbers == number) for number in np.unique(numbers).tolist()]
+        parts = [self.decode([rows[place] for place in part.tolist()]) for part in places]
+        order = pa.array(np.argsort(np.concatenate(places)))
+        return {name: pa.concat_arrays([part[name] for part in parts]).take(order) for name in parts[0]}
+
+
+def _number(row: bytes) -> int:
+    return int.from_bytes(row[:NUMBER_BYTES], "little")
+
+
+def _nothing(rows: int, of: pa.DataType) -> pa.Array:
+    """A column that was left out: one of empty lists, if it is one of lists."""
+    return array_of_plain([()] * rows, of) if pa.types.is_list(of) else pa.nulls(rows, of)

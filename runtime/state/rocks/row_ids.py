@@ -22,8 +22,8 @@ Identities = npt.NDArray[np.uint64]
 
 def row_ids(identities: Identities) -> list[bytes]:
     """An id for each."""
-    content = identities.astype(_BIG_ENDIAN).tobytes()
-    return [content[at : at + ID_BYTES] for at in range(0, len(content), ID_BYTES)]
+    ids: list[bytes] = identities.astype(_BIG_ENDIAN).view(f"V{ID_BYTES}").reshape(-1).tolist()
+    return ids
 
 
 def identities_of(ids: Sequence[bytes]) -> Identities:
@@ -33,12 +33,26 @@ def identities_of(ids: Sequence[bytes]) -> Identities:
 
 def in_order(identities: Identities) -> Identities:
     """Sorted as their ids are."""
-    return identities[np.lexsort((identities[:, 1], identities[:, 0]))]
+    return identities[order_of(identities)]
+
+
+def order_of(identities: Identities) -> npt.NDArray[np.int64]:
+    """The places of these identities, in the order of their ids; equal ones in their own."""
+    places = np.argsort(identities[:, 0], kind="stable")
+    ordered = identities[:, 0][places]
+    if (ordered[1:] == ordered[:-1]).any():  # keys that share their first hash, or one that is there twice
+        return np.lexsort((identities[:, 1], identities[:, 0]))
+    return places
+
+
+def distinct(identities: Identities) -> Identities:
+    """Sort them as their ids are, and keep each once."""
+    return identities[last_places(identities)]
 
 
 def last_places(identities: Identities) -> npt.NDArray[np.int64]:
     """Where each of them is for the last time, in the order of their ids."""
-    places = np.lexsort((identities[:, 1], identities[:, 0]))  # which is stable
+    places = order_of(identities)
     ordered = identities[places]
     is_last = np.ones(len(ordered), np.bool_)
     is_last[:-1] = (ordered[1:] != ordered[:-1]).any(axis=1)

@@ -1,5 +1,5 @@
-"""Made-up records into files of four kinds, below a URL: open over checkpoints or not, packed or not, in
-folders of an hour of event time or of a column.
+"""Made-up records into files of some kinds, below a URL: open over checkpoints or not, packed or not, in
+folders of an hour of event time or of a column, as they are or joined.
 
 onceflow run file_rows.py ... -- URL STORAGE_OPTIONS_AS_JSON RECORDS RATE KINDS
 """
@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 
 from onceflow import Job, WatermarkStrategy
-from onceflow.sinks.files import FileSink, RollPolicy, hourly
+from onceflow.sinks.files import CompactPolicy, FileSink, RollPolicy, hourly
 
 HOUR_ROWS = 5_000
 
@@ -28,6 +28,7 @@ def row(n: int) -> Row:
 
 
 OVER_CHECKPOINTS = RollPolicy(size="256 KiB", on_checkpoint=False, interval="700 ms", idle="500 ms")
+JOINED = CompactPolicy(checkpoints=3, size="64 KiB")
 KINDS = {
     "lines": {"format": "jsonl", "roll": OVER_CHECKPOINTS},
     "packed": {
@@ -39,6 +40,16 @@ KINDS = {
     },
     "columns": {"format": "parquet", "partition_by": [hourly(), "color"], "success_marker": "_SUCCESS"},
     "comma": {"format": "csv", "partition_by": "color", "compression": "gzip"},
+    "blocks": {"format": "avro", "roll": OVER_CHECKPOINTS},
+    "joined": {
+        "format": "parquet",
+        "partition_by": [hourly(), "color"],
+        "success_marker": "_SUCCESS",
+        "compact": JOINED,
+    },
+    "joined_lines": {"format": "jsonl", "compression": "zstd", "compact": JOINED},
+    "joined_comma": {"format": "csv", "partition_by": "color", "compact": JOINED},
+    "joined_blocks": {"format": "avro", "compact": JOINED},
 }
 
 

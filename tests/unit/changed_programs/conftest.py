@@ -21,6 +21,7 @@ from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, Fetch, SplitState, WatermarkStrategy
 from onceflow.runtime.driver.driver import JobDriver
 from onceflow.runtime.driver.result import JobResult
+from onceflow.runtime.graph.ended import ended
 from onceflow.runtime.hosts.local import LocalLauncher
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.overflow import StateOptions
@@ -39,21 +40,29 @@ DEADLINE_S = 120
 
 @dataclass
 class RecordsInMemory:
-    """A source with one split. More records may be appended between two runs; unless it is bounded it does
-    not end."""
+    """A source with one split. More records may be appended between two runs; unless it is bounded, or ends
+    before record `until`, it does not end."""
 
     rows: list[tuple[Any, ...]]
     schema: pa.Schema = SCHEMA
     record_type: type | None = None
     is_bounded: bool = False
     discovery_interval_ms: int | None = None
+    until: int | None = None
     was_read: threading.Event = field(default_factory=threading.Event)
 
     def open_enumerator(self, job: str, clock: Any) -> RecordsInMemory:
         return self
 
     def initial_splits(self) -> Sequence[SplitState]:
-        return [SplitState("all", {"next_offset": 0})]
+        return self.bounded([SplitState("all", {"next_offset": 0})])
+
+    def ended(self, until: Any) -> RecordsInMemory:
+        return replace(self, is_bounded=True, until=until)
+
+    def bounded(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+        stop = {} if self.until is None else {"stop": self.until}
+        return [SplitState(each.split_id, {**stop, **each.position}) for each in splits]
 
     def discover(self, known: frozenset[str]) -> Sequence[SplitState]:
         return []
@@ -73,16 +82,17 @@ class _Reader:
         self._source = source
         self._next: int | None = None
         """None: the split is another subtask's."""
+        self._stop: int | None = None
         self._has_ended = False
 
     def add_splits(self, splits: Sequence[SplitState]) -> None:
         for split in splits:
-            self._next = split.position["next_offset"]
+            self._next, self._stop = split.position["next_offset"], split.position.get("stop")
 
     def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
         if self._next is None:
             return None
-        part = self._source.rows[self._next : self._next + min(records_max, RECORDS_PER_POLL)]
+        part = self._source.rows[: self._stop][self._next :][: min(records_max, RECORDS_PER_POLL)]
         if not part:
             self._source.was_read.set()
             return self._end() if self._source.is_bounded and not self._has_ended else None
@@ -102,7 +112,10 @@ class _Reader:
         )
 
     def snapshot(self) -> Sequence[SplitState]:
-        return [] if self._next is None else [SplitState("all", {"next_offset": self._next})]
+        if self._next is None:
+            return []
+        stop = {} if self._stop is None else {"stop": self._stop}
+        return [SplitState("all", {"next_offset": self._next, **stop})]
 
     def publish_offsets(self, splits: Sequence[SplitState]) -> None:
         pass
@@ -229,14 +242,17 @@ class Folder:
         checkpoint_interval: str = "50 ms",
         drains: bool = False,
         state: StateOptions | None = None,
+        max_parallelism: int = 8,
+        until: int | None = None,
         later: Sequence[Sequence[tuple[Any, ...]]] = (),
         **options: Any,
     ) -> Run:
         """Read what is there and these rows (user, amount, price, ts); then stop after a last checkpoint,
-        drained before if so asked. `later`: more rows, each part after a checkpoint."""
+        drained before if so asked. `later`: more rows, each part after a checkpoint. `until`: as `--until`.
+        """
         self.rows += rows
         source = RecordsInMemory(self.rows)
-        job = JobGraphBuilder("job", max_parallelism=8)
+        job = JobGraphBuilder("job", max_parallelism=max_parallelism)
         watermarks = WatermarkStrategy("ts", 0) if has_event_time else None
         stream = job.source(source, watermarks=watermarks, uid="src")
         sinks: dict[str, Results] = {}
@@ -248,7 +264,8 @@ class Folder:
             str(self.path), master=f"threads[{slots}]", checkpoint_interval=checkpoint_interval, **options
         )
         chosen = chosen if state is None else replace(chosen, state=state)
-        driver = JobDriver(job.build(), chosen, LocalLauncher(slots), SystemClock(), events)
+        graph = job.build() if until is None else ended(job.build(), lambda uid: until)
+        driver = JobDriver(graph, chosen, LocalLauncher(slots), SystemClock(), events)
         results: list[JobResult] = []
         thread = threading.Thread(target=lambda: results.append(driver.run()))
         thread.start()

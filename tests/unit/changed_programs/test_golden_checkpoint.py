@@ -70,11 +70,12 @@ def test_a_golden_checkpoint_goes_on_exactly(
         )
 
 
-@pytest.mark.parametrize(("version", "files"), [(4, 12), (5, 21)])
+@pytest.mark.parametrize(("version", "files", "groups"), [(4, 12, 8), (5, 21, 8), (4, 12, 3), (5, 21, 21)])
 def test_a_golden_savepoint_starts_a_job_exactly(
-    version: int, files: int, golden: ModuleType, folder: Any, in_folder: Any, tmp_path: Path
+    version: int, files: int, groups: int, golden: ModuleType, folder: Any, in_folder: Any, tmp_path: Path
 ) -> None:
-    """What it promised was committed when it was taken. Since 5 a table may be in several files."""
+    """What it promised was committed when it was taken. Since 5 a table may be in several files. It has 8 key
+    groups; the job that is started may have others."""
     place = str(HERE / f"golden_savepoint_{version}")
     taken = savepoint_at(place).read()
     versions = taken.format_version, taken.manifest.format_version
@@ -82,6 +83,6 @@ def test_a_golden_savepoint_starts_a_job_exactly(
     assert len(taken.manifest.paths()) == files
     folder.rows += golden.rows(0, golden.PROMISED)
     later = golden.rows(golden.PROMISED, golden.ALL)
-    run = folder.run(golden.build, *later, slots=3, start_from=place)
+    run = folder.run(golden.build, *later, slots=3, start_from=place, max_parallelism=groups)
     assert not run.events.named("state_changed")
     assert results(run) == results_since(golden.PROMISED, golden, in_folder, tmp_path)

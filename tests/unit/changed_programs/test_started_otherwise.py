@@ -96,3 +96,12 @@ def test_what_does_not_fit_leaves_the_folder_as_it_was(other: Any, taken: str) -
     assert "this source begins where the program says only: write src=start" in refused.result.reason
     assert not (other.path / "log").exists()
     assert len(read_log(open_store(str(other.path))).entries) == 0
+
+
+def test_a_job_ends_where_it_is_told_and_goes_on_to_there_after_a_restart(other: Any, taken: str) -> None:
+    """The end is that of the folder: what is told later, or comes later, changes nothing."""
+    more = [("ann", 100, 1.5, 3_000), ("bob", 1_000, 2.5, 4_000)]
+    done = other.run(windows(), *more, start_from=taken, until=3)
+    assert totals(done) == {"ann": 105, "bob": 7}
+    again = other.run(windows(), *LATER, start_from=taken, until=4)
+    assert totals(again).get("bob", 7) == 7, "what was promised may be shown again here, and no more"

@@ -321,6 +321,9 @@ def test_a_start_from_a_savepoint_says_what_goes_on_and_what_does_not() -> None:
     file = io.StringIO()
     line = LiveLine(Console(file=file, width=400))
     kinds = {"kept": ["op", "src"], "evolved": [], "reset": ["in"], "new": [], "dropped": ["old"]}
-    line.event("started_from_savepoint", {"savepoint_id": "5f0c", "job": "t", "checkpoint_id": 4, **kinds})
+    groups = {"max_parallelism_before": 128, "max_parallelism": 256}
+    of = {"savepoint_id": "5f0c", "job": "t", "checkpoint_id": 4}
+    line.event("started_from_savepoint", {**of, **kinds, **groups})
     told = "starts from savepoint 5f0c (checkpoint 4 of job 't'); kept: op, src; reset: in; dropped: old"
+    told += "; max_parallelism 256 in place of 128"
     assert told in file.getvalue()

@@ -20,8 +20,6 @@ DECODES_NOTHING = {
     "nexmark": "it makes its records itself",
     "delta": "a column of a table has one type, in all rows of a file or in none",
 }
-NAMED_OTHERWISE = {"kafka": "dead_letter_topic"}
-"""Kafka's dead letters keep their bytes and headers, which only a topic can."""
 OF_ITS_PARTS = ("hybrid",)
 
 
@@ -38,10 +36,9 @@ def test_a_source_that_decodes_has_a_place_for_what_it_can_not(name: str) -> Non
         made = getattr(inspect.getmodule(maker), made)
     assert callable(getattr(made, "dead_letter_sink", None)), f"{made.__name__} is no DeadLetterSource"
     if name not in OF_ITS_PARTS:
-        option = NAMED_OTHERWISE.get(name, "dead_letters")
-        assert option in inspect.signature(maker).parameters
+        assert "dead_letters" in inspect.signature(maker).parameters
         found = {field.name: field.default for field in dataclasses.fields(made)}
-        assert found[option] is None, "by default such a record ends the job"
+        assert found["dead_letters"] is None, "by default such a record ends the job"
 
 
 def test_the_protocol_is_what_the_graph_asks() -> None:

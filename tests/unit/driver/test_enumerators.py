@@ -72,6 +72,11 @@ class Starting(Enumerator):
         return [SplitState(s.split_id, {"next": 99}) for s in self.there]
 
 
+class Bounding(Enumerator):
+    def bounded(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+        return [SplitState(s.split_id, {**s.position, "stop": 9}) for s in (*splits, *self.there)]
+
+
 @dataclass(frozen=True)
 class FoundSource:
     enumerator: Any
@@ -322,3 +327,13 @@ def looked_once(opened: Enumerators) -> Sequence[SplitProgress]:
 
 def manifest(*splits: SplitProgress) -> CheckpointManifest:
     return CheckpointManifest("job", "beef", 1, 1, 0, 0, 1, 8, splits={"a": list(splits)})
+
+
+def test_splits_of_a_savepoint_get_an_end_and_keep_what_else_is_known_of_them() -> None:
+    read = SplitProgress(split(1), 77)
+    a = Bounding([split(2)])
+    found = enumerators(a=a, b=Enumerator([])).bounded({"a": [read], "b": [SplitProgress(split(3))]})
+    one, new = found["a"]
+    assert (one.split.split_id, one.split.position["stop"], one.max_event_time_ms) == ("t-1", 9, 77)
+    assert (new.split.position["stop"], new.max_event_time_ms) == (9, None)
+    assert found["b"] == [SplitProgress(split(3))]

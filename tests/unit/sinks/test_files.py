@@ -18,7 +18,7 @@ from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import NoFiles, SinkContext
 from onceflow.runtime.errors import Retryable, UsageError
 from onceflow.runtime.records import Records
-from onceflow.sinks.files import FileSink, RollPolicy, daily, file_sink, hourly
+from onceflow.sinks.files import CompactPolicy, FileSink, RollPolicy, daily, file_sink, hourly
 
 ROWS = [{"user": "ann", "n": 1}, {"user": "bob, the 2nd", "n": 2}, {"user": '"', "n": 3}]
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -79,6 +79,11 @@ def test_columns_that_csv_has_no_form_for_are_refused() -> None:
         ({"open_files_max": 0}, "open_files_max=0 has to be 1 or more"),
         ({"success_marker": "_SUCCESS"}, "success_marker needs folders of spans of time"),
         ({"success_marker": "DONE", "partition_by": daily("ts")}, 'a name that begins with "_" or "."'),
+        ({"compact": 10}, r"compact=10: give CompactPolicy\(checkpoints=10\)"),
+        (
+            {"compact": CompactPolicy(), "roll": RollPolicy(on_checkpoint=False, idle="1 s")},
+            r"compact= and RollPolicy\(on_checkpoint=False\) are two ways",
+        ),
         ({"compression": "gzop"}, r"compression='gzop' is none of zstd, .* \(did you mean 'gzip'"),
         ({"compression": "bz2", "format": "jsonl"}, "compression='bz2' is none of gzip, zstd, none"),
     ],
@@ -112,6 +117,7 @@ def test_the_plan_says_when_rows_are_seen() -> None:
         "files end with each checkpoint" in FileSink("hdfs://127.0.0.1:1/out", "jsonl", roll=over).plan_note
     )
     assert "files end with each checkpoint" in FileSink("out", "jsonl").plan_note
+    assert "files of up to 7 checkpoints are joined" in FileSink("out", compact=CompactPolicy(7)).plan_note
 
 
 ROWS_IN_TIME = [

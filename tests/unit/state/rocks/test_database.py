@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from onceflow.runtime.errors import Retryable
 from onceflow.runtime.records import WATERMARK_MIN_MS
 from onceflow.runtime.state.rocks.database import Database, SharedMemory, Wake
+from onceflow.runtime.state.rocks.row_ids import identities_of
 from onceflow.runtime.state.rocks.scratch import ScratchFolder
 
 
@@ -42,8 +44,9 @@ def test_what_is_frozen_stays_as_it_was(database: Database) -> None:
 def test_wakes_come_by_time_and_kind(database: Database) -> None:
     wakes = [Wake(5, row_id(1)), Wake(-3, row_id(2)), Wake(5, row_id(0)), Wake(WATERMARK_MIN_MS, row_id(3))]
     database.put([(row_id(7), b"a row is no wake")])
-    database.put_wakes(0, wakes)
-    database.put_wakes(1, [Wake(1, row_id(9))])
+    for kind, some in ((0, wakes), (1, [Wake(1, row_id(9))])):
+        times = np.array([wake.time_ms for wake in some])
+        database.put_wakes(kind, times, identities_of([wake.row_id for wake in some]))
     assert list(database.wakes(0, WATERMARK_MIN_MS)) == sorted(wakes)
     assert list(database.wakes(1, WATERMARK_MIN_MS)) == [Wake(1, row_id(9))]
     assert list(database.wakes(0, 0)) == [Wake(5, row_id(0)), Wake(5, row_id(1))]

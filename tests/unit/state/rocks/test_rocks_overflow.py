@@ -129,3 +129,27 @@ def test_a_row_with_two_times_comes_back_once(kept: Kept) -> None:
     kept.let_go(u1=6)
     rows, _ = kept.overflow.wake(0, 10, 10)
     assert len(rows) == 1
+
+
+def test_a_row_wakes_at_its_start_however_often_it_went_before() -> None:
+    with tight_rocksdb() as backend:
+        layout = Layout(["user"], SCHEMA, {}, "start")
+        table = tracked_table(layout)
+        overflow = backend.overflow(table, layout)
+        batch = pa.record_batch([pa.array([1, 2, 3], pa.int64())], SCHEMA)
+        starts, woken = np.array([5, 7, 9], np.int64), []
+
+        def go() -> None:
+            going = np.arange(table.size)
+            overflow.make_room(going, {0: table.starts(going)}, NO_ROWS)
+
+        for _ in range(3):  # they come back before their time
+            overflow.find_or_add(batch, hash_keys(batch, ["user"]), starts)
+            go()
+        for until in (5, 9, 9):
+            rows, reached_ms = overflow.wake(0, until, 10)
+            woken.append(sorted(table.starts(rows).tolist()))
+            assert reached_ms == until
+            go()  # with those that are awake: they are to wake again
+        assert woken == [[5], [5, 7, 9], [5, 7, 9]]
+        overflow.close()

@@ -10,7 +10,7 @@ import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from onceflow.connectors.files.json_lines import JsonLines
 from onceflow.connectors.files.rolling import RollPolicy
 from onceflow.connectors.files.written import uploaded_store
 from onceflow.connectors.files.written.commits import OutputCommits
+from onceflow.connectors.files.written.compaction import CompactPolicy
 from onceflow.connectors.files.written.folder_files import LocalFiles
+from onceflow.connectors.files.written.joining import SmallFiles
 from onceflow.connectors.files.written.open_store import is_name_of
 from onceflow.connectors.files.written.output_store import OutputStore
 from onceflow.connectors.files.written.plan import Promise
@@ -45,6 +47,9 @@ SETTINGS = WriterSettings(
     RollPolicy(size=40, on_checkpoint=False, interval="20 ms"),  # 4 or 5 rows, or two checkpoints
     open_files_max=10,
 )
+AS_THEY_ARE = SmallFiles(None, JsonLines(), SCHEMA)
+JOINED = CompactPolicy(checkpoints=3, size=150)
+"""Files of two or three checkpoints become one: in each folder a checkpoint has 60 to 72 bytes."""
 
 
 class CrashError(BaseException):
@@ -123,7 +128,7 @@ class Bucket(Folder):
 
     def open(self, calls: Callable[[Any], Any]) -> OutputStore:
         is_ours = lambda name: is_name_of(name, UID, LINEAGE)  # noqa: E731
-        return UploadedStore(calls(self.uploads), "here", f"here/{HIDDEN}", is_ours)
+        return UploadedStore(calls(self.uploads), "here", f"here/{HIDDEN}/{LINEAGE}.{UID}", is_ours)
 
     def files(self) -> dict[str, bytes]:
         names = [name for name in self.uploads.names("here/") if not name.startswith(HIDDEN)]
@@ -140,12 +145,14 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def writers(store: OutputStore, attempt: int, restored: int, clock: ManualClock) -> list[PartsWriter]:
+def writers(
+    store: OutputStore, attempt: int, restored: int, clock: ManualClock, settings: WriterSettings = SETTINGS
+) -> list[PartsWriter]:
     contexts = [
         SinkContext("job", LINEAGE, UID, n, SUBTASKS, attempt, restored, NoFiles(), clock, SCHEMA)  # type: ignore[arg-type]
         for n in range(SUBTASKS)
     ]
-    return [PartsWriter(context, SETTINGS, store) for context in contexts]
+    return [PartsWriter(context, settings, store) for context in contexts]
 
 
 def records(numbers: Sequence[int]) -> Records:
@@ -159,8 +166,12 @@ def promises(committables: Sequence[Committable]) -> list[Promise]:
 class Job:
     """The engine's part. `durable`: the manifests."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, policy: CompactPolicy | None = None) -> None:
         self.folder = folder
+        self.small_files = SmallFiles(policy, JsonLines(), SCHEMA)
+        self.settings = SETTINGS
+        if policy is not None:
+            self.settings = replace(SETTINGS, roll=RollPolicy(size=40), joins=True)
         self.clock = ManualClock(1_000)
         self.durable: list[list[Committable]] = []
         self.attempt = 0
@@ -176,11 +187,12 @@ class Job:
             return crashing[0]
 
         try:
-            commits = OutputCommits(self.folder.open(calls), self.attempt, None)
+            commits = OutputCommits(self.folder.open(calls), self.attempt, None, self.small_files)
             restored = len(self.durable)
             if restored:
                 self._commit(commits, restored)
-            made = writers(self.folder.open(lambda to: to), self.attempt, restored, self.clock)
+            opened = self.folder.open(lambda to: to)
+            made = writers(opened, self.attempt, restored, self.clock, self.settings)
             try:
                 self._go_on(commits, made, restored)
             except CrashError:
@@ -221,10 +233,16 @@ def new_folder(kind: str, path: Path, takes_away: bool) -> Folder:
     return made
 
 
+POLICIES = pytest.mark.parametrize("policy", [None, JOINED], ids=["as they are", "joined"])
+
+
+@POLICIES
 @pytest.mark.parametrize("takes_away", [False, True], ids=["files stay", "files are taken away"])
 @pytest.mark.parametrize("kind", ["here", "s3"])
-def test_a_crash_at_any_call_leaves_each_row_once(kind: str, takes_away: bool, tmp_path: Path) -> None:
-    calls = Job(new_folder(kind, tmp_path / "calm", takes_away)).run()
+def test_a_crash_at_any_call_leaves_each_row_once(
+    kind: str, takes_away: bool, policy: CompactPolicy | None, tmp_path: Path
+) -> None:
+    calls = Job(new_folder(kind, tmp_path / "calm", takes_away), policy).run()
     assert calls > 40
     crashes = range(calls)
     if takes_away and kind == "s3":
@@ -232,16 +250,19 @@ def test_a_crash_at_any_call_leaves_each_row_once(kind: str, takes_away: bool, t
         # an upload that was aborted: that is an error, see below.
         crashes = range(0)
     for at in crashes:
-        job = Job(new_folder(kind, tmp_path / str(at), takes_away))
+        job = Job(new_folder(kind, tmp_path / str(at), takes_away), policy)
         job.run(at)
         job.run()
         assert job.folder.rows() == EXPECTED, f"crash after call {at}"
 
 
+@POLICIES
 @pytest.mark.parametrize("kind", ["here", "s3"])
-def test_crash_after_crash_leaves_each_row_once_and_no_upload(kind: str, tmp_path: Path) -> None:
+def test_crash_after_crash_leaves_each_row_once_and_no_upload(
+    kind: str, policy: CompactPolicy | None, tmp_path: Path
+) -> None:
     for number in range(12):
-        job = Job(new_folder(kind, tmp_path / str(number), False))
+        job = Job(new_folder(kind, tmp_path / str(number), False), policy)
         for at in range(number, 60, 7):
             job.run(at)
         job.run()
@@ -249,7 +270,7 @@ def test_crash_after_crash_leaves_each_row_once_and_no_upload(kind: str, tmp_pat
         if isinstance(job.folder, Bucket):
             job.zombies.clear()
             job.durable.clear()
-            calm = OutputCommits(job.folder.open(lambda to: to), job.attempt + 1, None)
+            calm = OutputCommits(job.folder.open(lambda to: to), job.attempt + 1, None, job.small_files)
             calm.last_committed()
             calm.commit(CHECKPOINTS + 1, [Promise(folders={"odd=1": 0})])
             assert not list(job.folder.uploads.begun("")), "uploads of attempts that are gone are aborted"
@@ -257,7 +278,7 @@ def test_crash_after_crash_leaves_each_row_once_and_no_upload(kind: str, tmp_pat
 
 def committed(folder: Folder, checkpoint_id: int) -> tuple[OutputCommits, list[Promise]]:
     """A committer that was asked, and what two writers promise."""
-    commits = OutputCommits(folder.open(lambda to: to), 1, None)
+    commits = OutputCommits(folder.open(lambda to: to), 1, None, AS_THEY_ARE)
     made = writers(folder.open(lambda to: to), 1, 0, ManualClock())
     for writer in made:
         writer.write(records([2, 4]))
@@ -305,7 +326,7 @@ def test_a_tail_that_is_gone_is_never_left_out(tmp_path: Path) -> None:
     (writer, _) = writers(store, 1, 0, ManualClock())
     writer.write(records([2, 4]))
     promised = promises([writer.pre_commit(1).stage()])
-    commits = OutputCommits(store, 2, None)  # the writer's attempt is over
+    commits = OutputCommits(store, 2, None, AS_THEY_ARE)  # the writer's attempt is over
     commits.last_committed()
     store.delete_notes([promised[0].open[0].tail])
     with pytest.raises(DataLossError, match="is gone, with the last rows of"):
@@ -317,7 +338,7 @@ def test_a_committer_that_was_frozen_inside_of_a_commit_is_fenced(kind: str, tmp
     """It asked, and looked; a newer attempt has committed meanwhile, and knows better what stays open."""
     folder = new_folder(kind, tmp_path / "out", False)
     frozen, promised = committed(folder, 1)
-    newer = OutputCommits(folder.open(lambda to: to), 2, None)
+    newer = OutputCommits(folder.open(lambda to: to), 2, None, AS_THEY_ARE)
     store = frozen._store
 
     class Freezes:
@@ -354,7 +375,7 @@ def test_a_store_that_overwrites_where_it_must_not_is_refused(tmp_path: Path) ->
 
     folder = Bucket(tmp_path, uploads=Careless())
     with pytest.raises(Fatal, match="overwrites an object where If-None-Match"):
-        OutputCommits(folder.open(lambda to: to), 1, None)
+        OutputCommits(folder.open(lambda to: to), 1, None, AS_THEY_ARE)
 
 
 def test_parts_are_as_large_as_s3_wants_them() -> None:

@@ -16,6 +16,7 @@ from onceflow.connectors.kafka.split import KafkaSplit, KafkaSplitEnumerator, Su
 from onceflow.connectors.kafka.starts import Earliest
 from onceflow.runtime.contracts import DeadLetterSource, ProjectableSource, Source
 from onceflow.runtime.errors import OptionError
+from onceflow.sinks.print import PrintSink
 
 
 @dataclass
@@ -71,6 +72,10 @@ def test_two_columns_of_one_name_are_refused() -> None:
         ({"errors_tolerance": "some"}, '"none" or "all"'),
         ({"errors_tolerance": "all"}, "needs a dead_letter_topic"),
         ({"dead_letter_topic": "dead"}, "of no use"),
+        (
+            {"errors_tolerance": "all", "dead_letter_topic": "dead", "dead_letters": PrintSink("bad")},
+            "two places",
+        ),
         ({"errors": {"errors.tolerence": "all"}}, "did you mean 'errors.tolerance'"),
         ({"start": "beginning"}, '"earliest", "latest"'),
         ({"start": "group"}, "needs a group_id"),
@@ -100,6 +105,15 @@ def test_kafka_connects_names_for_errors_work_too() -> None:
     assert sink == DeadLetterSink("localhost:9092", "dead", {"client.id": "x"})
     assert described.project(frozenset({"user"})).dead_letter_sink() == sink
     assert source().dead_letter_sink() is None
+
+
+def test_dead_letters_go_to_any_sink_as_with_other_sources() -> None:
+    sink = PrintSink("bad")
+    described = source(dead_letters=sink)
+    assert described.errors_tolerance == "all", "a bad record ends nothing"
+    assert described.dead_letter_sink() is sink
+    assert described.project(frozenset({"user"})).dead_letter_sink() is sink
+    assert source(dead_letters=sink, errors_tolerance="all") == described
 
 
 def test_secrets_are_not_shown() -> None:
