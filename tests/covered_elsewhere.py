@@ -26,6 +26,7 @@ COVERED = (
     Covered(
         "state under other numbers of key groups", "properties/test_regrouped_state", "savepoints.regrouping"
     ),
+    Covered("two dry runs are compared", "unit/cli/test_dry_run", "cli.compare"),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
     Covered(
         "state under other keys, and written anew",
