@@ -115,6 +115,11 @@ class DeltaSink:
         return columns_given(self.key)
 
     @property
+    def takes_back(self) -> bool:
+        """See TakingBackSink."""
+        return True
+
+    @property
     def plan_note(self) -> str:
         how = how_rows_go(self.partition_columns)
         return f"exactly once: {how}, one commit of the table for each checkpoint"

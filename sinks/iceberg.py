@@ -99,6 +99,11 @@ class IcebergSink:
         return columns_given(self.key)
 
     @property
+    def takes_back(self) -> bool:
+        """See TakingBackSink."""
+        return True
+
+    @property
     def plan_note(self) -> str:
         how = how_rows_go(self.partition_columns)
         return f"exactly once: {how}, one snapshot of the table for each checkpoint"
