@@ -109,8 +109,8 @@ def measure(way: str, spark: Any, source: Path, form: str, count: int) -> Times:
 
 def rows_in(folder: Path, form: str) -> int:
     if form == "parquet":
-        return sum(pq.read_metadata(path).num_rows for path in folder.glob("*.parquet"))
-    return sum(pa_json.read_json(path).num_rows for path in folder.glob("*.json*") if path.stat().st_size)
+        return sum(pq.read_metadata(path).num_rows for path in folder.glob("[!.]*.parquet"))
+    return sum(pa_json.read_json(path).num_rows for path in folder.glob("[!.]*.json*") if path.stat().st_size)
 
 
 def main() -> None:

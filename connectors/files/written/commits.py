@@ -116,8 +116,8 @@ class OutputCommits:
             self._store.show(part)
         for part in plan.left:
             self._store.show_left(part)
-        for number, group in enumerate(plan.groups):
-            self._store.show(self._joins.make(checkpoint_id, number, group, notes))
+        for part in self._joins.make(checkpoint_id, plan.groups, notes):
+            self._store.show(part)
         for folder in plan.complete if self._marker else ():
             self._store.mark(folder, str(self._marker))
         self._store.make_names_durable()

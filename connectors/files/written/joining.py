@@ -7,15 +7,14 @@ The order, and what a crash leaves in each gap:
 1. The files are written as one to a hidden file, which is durable then. Crash: it is deleted, and made anew.
 2. A note says which hidden file it is. It is created, so whoever joins the same group, as an attempt that was
    frozen and wakes up, takes this one. Crash: the next attempt goes on from here.
-3. The ledger is asked whether the checkpoint is still to be committed. If somebody has committed it, the note
-   is of no use, since the one before it may be deleted already.
+3. When all groups have one, the ledger is asked whether the checkpoint is still to be committed. If somebody
+   has committed it, the notes are of no use, since those before them may be deleted already.
 
 Then it is shown as any part is. The files that it was made of are deleted once the ledger has the commit.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import uuid
@@ -62,23 +61,37 @@ class Joins:
         self._writer = uuid.uuid4().hex[:8]
         self._numbers = itertools.count()
 
-    def make(self, checkpoint_id: int, number: int, group: Group, notes: Sequence[str]) -> Part:
-        """The hidden file to show for this group, the `number`-th of the commit. Raises Fenced,
-        DataLossError, Fatal, OSError."""
-        note = f"{JOINED}{checkpoint_id:010d}-{number:05d}"
+    def make(self, checkpoint_id: int, groups: Sequence[Group], notes: Sequence[str]) -> list[Part]:
+        """The hidden files to show for these groups of a commit. Raises Fenced, DataLossError, Fatal,
+        OSError."""
+        if not groups:
+            return []
+        names = [f"{JOINED}{checkpoint_id:010d}-{number:05d}" for number in range(len(groups))]
         try:
-            if note not in notes:
-                content = json.dumps(self._join(group).as_json()).encode()
-                with contextlib.suppress(FileExistsError):
-                    self._store.create_note(note, content)
-                self._check_current()
-            return Part.from_json(json.loads(self._store.read_note(note)))
+            made = [self._made(name, group, notes) for name, group in zip(names, groups, strict=True)]
+            self._check_current()
+            return [part or self._read(name) for name, part in zip(names, made, strict=True)]
         except FileNotFoundError as error:
             self._check_current()
+            where = self._store.describe(groups[0].target)
             raise DataLossError(
-                f"a file that waits to be joined into {self._store.describe(group.target)} is gone: {error}; "
+                f"a file that waits to be joined into {where}, or another one, is gone: {error}; "
                 "put it back, and leave what is below .onceflow/ alone while the job may come back"
             ) from error
+
+    def _made(self, note: str, group: Group, notes: Sequence[str]) -> Part | None:
+        """The joined file of this group, if the note says it is ours; None: ask the note."""
+        if note in notes:
+            return None
+        part = self._join(group)
+        try:
+            self._store.create_note(note, json.dumps(part.as_json()).encode())
+        except FileExistsError:
+            return None
+        return part
+
+    def _read(self, note: str) -> Part:
+        return Part.from_json(json.loads(self._store.read_note(note)))
 
     def _join(self, group: Group) -> Part:
         hidden = hidden_name(self._attempt, 0, self._writer, next(self._numbers))

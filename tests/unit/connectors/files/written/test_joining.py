@@ -236,7 +236,6 @@ class Freezes:
         ("read_note", "waiting/"),
         ("create", ""),
         ("create_note", "joined-"),
-        ("read_note", "joined-"),
         ("show", "name='out-"),
         ("create_note", "committed-"),
     ],
