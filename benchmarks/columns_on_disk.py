@@ -10,7 +10,8 @@ in sessions. First all keys come once (`fill`), then keys drawn at random: from 
 of their keys along, as from an exchange. Every backend runs in a process of its own. Rates are rows for each
 second of CPU time: of the process (user and system, RocksDB's threads among them), and of this thread. Memory
 is what the process has more than before the first record: the most, and the median of what it has after each
-batch. Prints one JSON object for each backend.
+batch. With `--folder` a snapshot is written there at the end, and restored, all of it and half of it. Prints
+one JSON object for each backend.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ import numpy.typing as npt
 import psutil
 import pyarrow as pa
 
+from onceflow.runtime.checkpoint.local_store import LocalStore
+from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.operators.aggregation.aggregates import count, sum_
 from onceflow.runtime.operators.assigners.session import session
@@ -42,6 +45,7 @@ from onceflow.runtime.testing.harness import Collected
 
 BATCH_ROWS = 10_000
 HOT_PART = 20
+WARM_BATCHES = 20
 SCHEMA = pa.schema([("user", pa.string()), ("amount", pa.int64())])
 START_MS = 1_700_000_000_000 // 3_600_000 * 3_600_000
 
@@ -55,14 +59,12 @@ class Measured:
     def __init__(self, options: StateOptions, gap: str | None) -> None:
         window = tumbling("1 h") if gap is None else session(gap)
         aggregate = WindowAggregate("totals", ("user",), window, {"n": count(), "s": sum_("amount")}, SCHEMA)
-        self.operator: Operator = aggregate.create()
-        context = OperatorContext(
-            "totals", 0, 1, 128, range(128), ManualClock(), state=state_backend(options)
-        )
-        self.operator.open(context, Collected())
+        self._make, self._options = aggregate.create, options
+        self.operator = self._opened(range(128))
         self._process = psutil.Process()
         self._random = np.random.default_rng(511)
-        self.operator.on_records(self._records(np.zeros(1, np.int64)))
+        for _ in range(WARM_BATCHES):  # which have one key: what is measured as memory is that of the state
+            self.operator.on_records(self._records(np.zeros(BATCH_ROWS, np.int64)))
         self._before = self._process.memory_info().rss
 
     def rate(self, rows: int, users: Users) -> dict[str, Any]:
@@ -86,6 +88,39 @@ class Measured:
             "rss_most_mb": max(taken) >> 20,
         }
 
+    def barrier(self, folder: str) -> dict[str, Any]:
+        """Write a snapshot, and read it back: all of it, and what one of two slots needs."""
+        files = StateFiles(LocalStore(folder), 1)
+        began_s = time.monotonic()
+        frozen = self.operator.snapshot()
+        assert frozen is not None
+        paused_s = time.monotonic() - began_s
+        found: dict[str, Any] = {"pause_ms": round(paused_s * 1e3, 1)}
+        process_before_s = time.process_time()
+        handle = files.write(1, "totals", 0, frozen)
+        found["write_s"] = round(time.monotonic() - began_s, 1)
+        found["write_cpu_s"] = round(time.process_time() - process_before_s, 1)
+        found["mb"] = sum(table.size for table in handle.tables) >> 20
+        found["rss_mb"] = (self._process.memory_info().rss - self._before) >> 20
+        self.operator.close()
+        del frozen
+        for name, key_groups in (("restore", range(128)), ("restore_half", range(64))):
+            began_s, process_before_s = time.monotonic(), time.process_time()
+            restored = self._opened(key_groups)
+            restored.restore([files.read(handle, key_groups)])
+            found[f"{name}_s"] = round(time.monotonic() - began_s, 1)
+            found[f"{name}_cpu_s"] = round(time.process_time() - process_before_s, 1)
+            restored.close()
+        return found
+
+    def _opened(self, key_groups: range) -> Operator:
+        operator: Operator = self._make()
+        state = state_backend(self._options)
+        operator.open(
+            OperatorContext("totals", 0, 1, 128, key_groups, ManualClock(), state=state), Collected()
+        )
+        return operator
+
     def _records(self, users: npt.NDArray[np.int64]) -> Records:
         names = pa.array(np.char.add("u", np.char.zfill(users.astype("U10"), 10)))
         amounts = pa.array(self._random.integers(0, 100_000, len(users)))
@@ -94,7 +129,7 @@ class Measured:
         return Records(batch, times, hash_keys(batch, ["user"]))
 
 
-def measure(options: StateOptions, keys: int, rows: int, gap: str | None) -> None:
+def measure(options: StateOptions, keys: int, rows: int, gap: str | None, folder: str | None) -> None:
     random, measured = np.random.default_rng(512), Measured(options, gap)
     found = {
         "backend": options.backend,
@@ -105,7 +140,10 @@ def measure(options: StateOptions, keys: int, rows: int, gap: str | None) -> Non
         "hot": measured.rate(rows, lambda _: random.integers(keys - keys // HOT_PART, keys, BATCH_ROWS)),
         "cold": measured.rate(rows, lambda _: random.integers(0, keys, BATCH_ROWS)),
     }
-    measured.operator.close()
+    if folder is None:
+        measured.operator.close()
+    else:
+        found["barrier"] = measured.barrier(f"{folder}/{options.backend}")
     print(json.dumps(found), flush=True)
 
 
@@ -115,11 +153,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="of hot, and of cold keys")
     parser.add_argument("--memory", type=int, default=32, help="what RocksDB's state may take, in MB")
     parser.add_argument("--gap", help="sessions with this gap instead of one window")
+    parser.add_argument("--folder", help="where a snapshot is written to, and read from")
     parser.add_argument("--only", choices=("heap", "rocksdb"))
     given = parser.parse_args()
     for options in (StateOptions(), StateOptions("rocksdb", given.memory << 20)):
         if given.only in (None, options.backend):
-            arguments = options, given.keys, given.rows, given.gap
+            arguments = options, given.keys, given.rows, given.gap, given.folder
             process = multiprocessing.get_context("spawn").Process(target=measure, args=arguments)
             process.start()
             process.join()

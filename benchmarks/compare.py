@@ -43,7 +43,7 @@ from benchmarks.peers import (
 )
 from benchmarks.peers.peer import MAIN, WORKLOADS, Assignment, Launch, Peer
 from benchmarks.secured import MECHANISMS, PROTOCOLS, broker_options, client_settings, write_certificate
-from benchmarks.workload import Purchases, load
+from benchmarks.workload import USERS, Purchases, load
 from onceflow.cli.audit_topics import TopicReader
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.runtime.errors import OnceflowError
@@ -160,7 +160,7 @@ class Comparison:
 
     def _load(self, kafka: EmbeddedKafka, reader: TopicReader, records: int) -> Bench:
         self._saying("input")(f"loading {records:,} records and computing the answer")
-        purchases = Purchases(records, PARTITIONS)
+        purchases = Purchases(records, PARTITIONS, users=self._options.users)
         topic = kafka.create_topic(f"purchases-{records}", PARTITIONS)
         load(kafka.bootstrap_servers, topic, purchases, lambda done: None)
         judge = Judge(reader, topic, self._options.workload)
@@ -214,6 +214,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--workload", choices=WORKLOADS, default=MAIN)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--records", type=int, default=4_000_000, help="slow peers get fewer, as they say")
+    parser.add_argument("--users", type=int, default=USERS, help="keys of the main job")
     parser.add_argument(
         "--at-most",
         type=at_most,

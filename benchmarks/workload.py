@@ -7,6 +7,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
-from purchases import CLOSING_MS, START_MS, Purchases, load
+from purchases import CLOSING_MS, START_MS, USERS, Purchases, load
 
-__all__ = ["CLOSING_MS", "START_MS", "Purchases", "load"]
+__all__ = ["CLOSING_MS", "START_MS", "USERS", "Purchases", "load"]

@@ -24,6 +24,16 @@ def check_columns(what: str, names: Sequence[str], schema: pa.Schema, uid: str) 
             )
 
 
+def check_order(name: str | None, key: Sequence[str], schema: pa.Schema, uid: str) -> None:
+    """Raises GraphError if rows can't be put in order by this column; None: they need not be."""
+    if name is None:
+        return
+    check_columns("order", (name,), schema, uid)
+    if name in key or pa.types.is_nested(schema.field(name).type):
+        why = "one of the key" if name in key else f"{schema.field(name).type}, which has no order"
+        raise GraphError(f"sink {uid!r}: order_by={name!r} is {why}: give a number, a time or a text")
+
+
 def how_rows_go(key: Sequence[str]) -> str:
     """How a sink with this key writes its rows, for the plan."""
     return f"replaced by {', '.join(key)}" if key else "appended"

@@ -77,6 +77,21 @@ def _started_from(fields: Mapping[str, Any]) -> Text:
     return Text(f"starts from savepoint {fields['savepoint_id']} ({of}); {found_text}")
 
 
+def _went_back(fields: Mapping[str, Any]) -> Text:
+    """What is abandoned, and where output lies that will be written again."""
+    text = f"goes back to checkpoint {fields['to']}; those up to {fields['past']} are abandoned"
+    for uid, places in fields["doubled"].items():
+        shown = f"is in {', '.join(map(_place, places))}" if places else "it has written since then"
+        text += f"; sink {uid!r} writes again what {shown}"
+    return Text(text, "yellow" if fields["doubled"] else "")
+
+
+def _place(place: Mapping[str, Any]) -> str:
+    if "message" in place:
+        return str(place["message"])
+    return f"{place['topic']}[{place['partition']}] from offset {place['begin']} to {place['end'] - 1}"
+
+
 def _stop_requested(fields: Mapping[str, Any]) -> Text:
     before = "ends its sources, and " if fields["drains"] else ""
     return Text(f"{before}stops after a last checkpoint; a second signal stops at once")
@@ -91,6 +106,7 @@ _EVENT_TEXTS: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
     "restarted": _restarted,
     "rescaled": _rescaled,
     "started_from_savepoint": _started_from,
+    "went_back": _went_back,
     "state_changed": lambda f: Text(f["text"], "yellow"),
     "checkpoint_failed": _checkpoint_failed,
     "stop_requested": _stop_requested,

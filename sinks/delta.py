@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from onceflow.connectors.extras import needs_extra
-from onceflow.connectors.named_columns import check_columns, columns_given, how_rows_go
+from onceflow.connectors.named_columns import check_columns, check_order, columns_given, how_rows_go
 from onceflow.runtime.contracts import CommitterContext, SinkCommitter, SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
@@ -41,6 +41,10 @@ class DeltaSink:
     The changes wait in the checkpoint folder, and the driver merges them into the table (MERGE), which
     writes each file anew that has one of the keys.
 
+    `order_by`: of several rows of a key in one checkpoint the one with the highest value in this column
+    counts, and not the last one: for rows that come in no order, as from several tasks of Spark. Rows only,
+    and no changelog.
+
     `create_table`: make the table if it is not there, partitioned by `partition_by`. `schema_evolution`:
     "add" gives the table columns that the rows have and it does not; else these are refused, as is every
     other difference that would change a value.
@@ -60,6 +64,7 @@ class DeltaSink:
     expire: str | int | None = None
     only_writer: bool = False
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    order_by: str | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.url, str) and self.url):
@@ -87,17 +92,32 @@ class DeltaSink:
                     f"DeltaSink: storage option {name!r} lets one writer replace the commit of another: "
                     "leave it out"
                 )
+        if self.order_by is not None and not self.key:
+            raise OptionError(
+                f"DeltaSink: order_by={self.order_by!r} says which row of a key counts: give key=, too"
+            )
         _settings_type()
 
     @property
     def takes_kinds(self) -> bool:
-        """See ChangelogSink: without a key there is nothing to update."""
-        return bool(self.partition_columns)
+        """See ChangelogSink: without a key there is nothing to update, and what a row was before an update
+        comes before what it is then, whatever a column says."""
+        return bool(self.partition_columns) and self.order_by is None
+
+    @property
+    def settles_keys(self) -> bool:
+        """See SettlingSink: a commit has the changes of all writers."""
+        return True
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """See PartitionedSink: the engine brings all rows of a key to one subtask."""
         return columns_given(self.key)
+
+    @property
+    def takes_back(self) -> bool:
+        """See TakingBackSink."""
+        return True
 
     @property
     def plan_note(self) -> str:
@@ -109,6 +129,7 @@ class DeltaSink:
 
         DELTA_TYPES.check(schema, uid)
         check_columns("key", self.partition_columns, schema, uid)
+        check_order(self.order_by, self.partition_columns, schema, uid)
         check_columns("partition", columns_given(self.partition_by), schema, uid)
 
     def open_writer(self, context: SinkContext) -> SinkWriter:
@@ -132,6 +153,7 @@ class DeltaSink:
             only_writer=self.only_writer,
             compact_every=self.compact_every,
             expire_ms=None if self.expire is None else duration_ms(self.expire, "expire"),
+            order_by=self.order_by,
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,10 +18,11 @@ from onceflow.connectors.files.source import FORMATS, file_format
 from onceflow.connectors.files.written.commits import OutputCommits
 from onceflow.connectors.files.written.compaction import CompactPolicy
 from onceflow.connectors.files.written.joining import SmallFiles
-from onceflow.connectors.files.written.open_store import check_can_write, open_store, stays_open
+from onceflow.connectors.files.written.open_store import begun_at, check_can_write, open_store, stays_open
 from onceflow.connectors.files.written.plan import Promise
 from onceflow.connectors.files.written.writer import PartsWriter, WriterSettings
 from onceflow.runtime.contracts import Committable, CommitterContext, SinkContext
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import Fenced, Indeterminate, OptionError
 from onceflow.runtime.explained_calls import explained
 
@@ -130,6 +132,11 @@ class FileSink:
             f"exactly once: files end {when}, and are seen when the checkpoint in which they end is durable"
         )
 
+    @property
+    def takes_back(self) -> bool:
+        """See TakingBackSink. Not with joined files: one may have rows of before and of later."""
+        return self.compact is None
+
     def check(self, schema: pa.Schema, uid: str) -> None:
         where = f"sink {uid!r}"
         self.buckets.check(schema, where)
@@ -145,7 +152,9 @@ class FileSink:
         store = open_store(self.place, context.lineage, context.uid)
         small_files = SmallFiles(self.compact, self.form, self.buckets.file_schema(context.schema))
         commits = OutputCommits(store, context.attempt, self.success_marker, small_files)
-        return FileCommitter(commits, context.uid)
+        if not self.takes_back:
+            return FileCommitter(commits, context.uid)
+        return TakingBackFileCommitter(commits, context.uid, context.lineage)
 
 
 def file_sink(url: str, form: Any = "parquet", storage_options: Mapping[str, Any] | None = None) -> FileSink:
@@ -164,14 +173,36 @@ class FileCommitter:
         return self._commits.last_committed()
 
     def commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
-        try:
+        with self._named(f"committing checkpoint {checkpoint_id}"):
             self._commits.commit(checkpoint_id, [Promise.from_json(each.payload) for each in committables])
+
+    @contextlib.contextmanager
+    def _named(self, doing: str) -> Iterator[None]:
+        try:
+            yield
         except Fenced as error:
             raise Fenced(f"sink {self._uid!r}: {error}") from None
         except OSError as error:
             raise Indeterminate(
-                f"sink {self._uid!r}: committing checkpoint {checkpoint_id}: {error}; it is tried again"
+                f"sink {self._uid!r}: {doing}: {error}; it is tried again, see to the file system"
             ) from error
 
     def close(self) -> None:
         self._commits.close()
+
+
+class TakingBackFileCommitter(FileCommitter):
+    """A TakingBackCommitter."""
+
+    def __init__(self, commits: OutputCommits, uid: str, lineage: str) -> None:
+        super().__init__(commits, uid)
+        self._lineage = lineage
+
+    def take_back(self, checkpoint_id: int, went_back: WentBack, committables: Sequence[Committable]) -> None:
+        promises = [Promise.from_json(each.payload) for each in committables]
+
+        def begun(name: str) -> int | None:
+            return begun_at(name, self._uid, self._lineage)
+
+        with self._named(f"going back to checkpoint {went_back.to}"):
+            self._commits.take_back(checkpoint_id, went_back.to, promises, begun)

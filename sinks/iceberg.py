@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from onceflow.connectors.extras import needs_extra
-from onceflow.connectors.named_columns import check_columns, columns_given, how_rows_go
+from onceflow.connectors.named_columns import check_columns, check_order, columns_given, how_rows_go
 from onceflow.runtime.contracts import CommitterContext, SinkCommitter, SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
@@ -40,6 +40,10 @@ class IcebergSink:
     The changes wait in the checkpoint folder, and the driver writes each data file anew that has one of the
     keys.
 
+    `order_by`: of several rows of a key in one checkpoint the one with the highest value in this column
+    counts, and not the last one: for rows that come in no order, as from several tasks of Spark. Rows only,
+    and no changelog.
+
     `create_table`: make the table, and its namespace, if it is not there, partitioned by `partition_by`:
     columns, or year(column), month, day, hour, "bucket(16, column)", "truncate(4, column)".
     `schema_evolution`: "add" gives the table columns that the rows have and it does not; else these are
@@ -54,6 +58,7 @@ class IcebergSink:
     create_table: bool = False
     schema_evolution: Literal["add"] | None = None
     expire: str | int | None = None
+    order_by: str | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.catalog, str | Mapping) and self.catalog):
@@ -71,17 +76,32 @@ class IcebergSink:
                 f"IcebergSink: expire={self.expire!r} is less than an hour, and would take snapshots from "
                 "under whoever reads the table: say 1 h or more"
             )
+        if self.order_by is not None and not self.key:
+            raise OptionError(
+                f"IcebergSink: order_by={self.order_by!r} says which row of a key counts: give key=, too"
+            )
         _settings_type()
 
     @property
     def takes_kinds(self) -> bool:
-        """See ChangelogSink: without a key there is nothing to update."""
-        return bool(self.partition_columns)
+        """See ChangelogSink: without a key there is nothing to update, and what a row was before an update
+        comes before what it is then, whatever a column says."""
+        return bool(self.partition_columns) and self.order_by is None
+
+    @property
+    def settles_keys(self) -> bool:
+        """See SettlingSink: a commit has the changes of all writers."""
+        return True
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """See PartitionedSink: the engine brings all rows of a key to one subtask."""
         return columns_given(self.key)
+
+    @property
+    def takes_back(self) -> bool:
+        """See TakingBackSink."""
+        return True
 
     @property
     def plan_note(self) -> str:
@@ -93,6 +113,7 @@ class IcebergSink:
 
         ICEBERG_TYPES.check(schema, uid)
         check_columns("key", self.partition_columns, schema, uid)
+        check_order(self.order_by, self.partition_columns, schema, uid)
 
     def open_writer(self, context: SinkContext) -> SinkWriter:
         from onceflow.connectors.iceberg.iceberg_writer import open_writer
@@ -113,6 +134,7 @@ class IcebergSink:
             create_table=self.create_table,
             may_add_columns=self.schema_evolution == "add",
             expire_ms=None if self.expire is None else duration_ms(self.expire, "expire"),
+            order_by=self.order_by,
         )
 
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from onceflow.connectors.formats import Format, Json
 from onceflow.connectors.kafka.options import BROKER_TIMEOUT, FIRST_ANSWER_MS, KafkaOptions, Setting
 from onceflow.connectors.kafka.produce.gathering import Gathering
+from onceflow.connectors.kafka.produce.marked_records import with_header
 from onceflow.connectors.kafka.produce.row_encoder import RecordParts, RowEncoder, require_column
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
@@ -21,6 +22,7 @@ from onceflow.connectors.kafka.transactions.producer_settings import (
     best_route,
 )
 from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC, StagedSettings, StagedWriter
+from onceflow.connectors.kafka.written_spans import spans_since
 from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.arrays.recycled_memory import RecycledMemory
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
@@ -124,6 +126,19 @@ class KafkaSink:
         """See PartitionedSink."""
         return self.key_columns if self.upsert else ()
 
+    def written_since(self, time_ms: int) -> Sequence[Mapping[str, str | int]]:
+        """See TracedSink."""
+        if self.timestamp == "event-time":
+            raise UsageError(
+                "records have their event time, so nothing tells when they were written: look for them by "
+                "their keys, or by the header of those that are written now"
+            )
+        topics = [] if self.topic is None else [self.topic]
+        spans = spans_since(self.options(), topics, time_ms, self._delivery_timeout_ms)
+        if self.topic_column is None:
+            return spans
+        return [*spans, {"message": f"and in the topics that the column {self.topic_column} has named"}]
+
     @property
     def record_parts(self) -> RecordParts:
         return RecordParts(
@@ -181,6 +196,9 @@ class KafkaSinkWriter:
         self._gathering = Gathering()
         self._next_partition = context.subtask
         self._uid = context.uid
+        back = None if sink.upsert else context.went_back
+        self._mark = None if back is None or not back.is_marked else str(back.to).encode()
+        """The value of the header of records that may be there already."""
         if sink.topic is not None:
             self._check_topic(sink.topic)
 
@@ -227,7 +245,8 @@ class KafkaSinkWriter:
         if known is None or not known[0].equals(schema):
             known = self._encoders[topic] = schema, RowEncoder(self._parts, topic, schema, self._memory)
         partitions = self._staged.topic(topic).partitions
-        self._staged.write_rows(known[1].encode(records, partitions, counts, self._next_partition))
+        rows = known[1].encode(records, partitions, counts, self._next_partition)
+        self._staged.write_rows(rows if self._mark is None else with_header(rows, self._mark))
         self._next_partition += len(counts)
 
     def _check_topic(self, topic: str) -> None:

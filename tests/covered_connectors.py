@@ -186,7 +186,7 @@ CONNECTORS = (
     Covered(
         "Delta tables on this disk, read by DuckDB, and kills inside commits",
         "unit/sinks/test_delta conformance/test_delta_sink integration/test_table_kills",
-        """changes data_file file_names file_store grouping delta.columns delta_committer delta.settings
+        """data_file file_names file_store grouping delta.columns delta_committer delta.settings
         opened_table delta.writer maintenance""",
     ),
     Covered(

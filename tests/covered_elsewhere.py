@@ -26,6 +26,13 @@ COVERED = (
     Covered(
         "state under other numbers of key groups", "properties/test_regrouped_state", "savepoints.regrouping"
     ),
+    Covered(
+        "going back to an older checkpoint",
+        """unit/checkpoint/test_chosen_start unit/driver/test_committers
+        unit/sinks/test_tables_go_back unit/connectors/files/written/test_taking_back""",
+        """first_checkpoint written_spans earlier_version earlier_snapshot""",
+    ),
+    Covered("two dry runs are compared", "unit/cli/test_dry_run", "cli.compare"),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
     Covered(
         "state under other keys, and written anew",

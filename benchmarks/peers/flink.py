@@ -5,6 +5,8 @@ state fits), polls of 10,000 records and fetches of 8 MiB, a producer that linge
 256 KiB; the DataStream job reads its three fields with Jackson's streaming parser. Checkpoints each second,
 Kafka transactions committed with them. Parallelism 1: on two cores a second subtask costs Flink more CPU
 per record than it gains, since fetcher, compiler and collector fill the second core anyway.
+`flink-rocksdb` is the DataStream job with its RocksDB backend: 512 MB of managed memory, as many as ours
+takes for its state with RocksDB, and incremental checkpoints.
 Bounded disorder of 2 s, watermarks per partition. The jars are those of the PyPI package apache-flink; 2.2.0,
 since no Kafka connector is released for 2.3.
 """
@@ -33,7 +35,7 @@ OPTIONS = (
 )
 
 
-def _prepare(main_class: str) -> Callable[[Say], Callable[[Assignment], Launch]]:
+def _prepare(main_class: str, backend: str = "hashmap") -> Callable[[Say], Callable[[Assignment], Launch]]:
     def prepare(say: Say) -> Callable[[Assignment], Launch]:
         installed = install(ENVIRONMENT, say)
         jars = [*installed.package_jars("pyflink/lib/*.jar"), *installed.jars()]
@@ -43,7 +45,7 @@ def _prepare(main_class: str) -> Callable[[Say], Callable[[Assignment], Launch]]
         def launch(assignment: Assignment) -> Launch:
             checkpoints = (assignment.folder / "checkpoints").as_uri()
             arguments = [assignment.bootstrap_servers, assignment.input, assignment.output, checkpoints]
-            return Launch([*command, *arguments, str(PARALLELISM)])
+            return Launch([*command, *arguments, str(PARALLELISM), backend])
 
         return launch
 
@@ -52,5 +54,12 @@ def _prepare(main_class: str) -> Callable[[Say], Callable[[Assignment], Launch]]
 
 PEERS = (
     Peer("flink", "Flink 2.2 DataStream, Java", "exactly-once", (MAIN,), _prepare("FlinkTotals")),
+    Peer(
+        "flink-rocksdb",
+        "Flink 2.2 DataStream with RocksDB",
+        "exactly-once",
+        (MAIN,),
+        _prepare("FlinkTotals", "rocksdb"),
+    ),
     Peer("flink-sql", "Flink 2.2 SQL", "exactly-once", (MAIN,), _prepare("FlinkSqlTotals")),
 )

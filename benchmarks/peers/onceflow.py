@@ -1,8 +1,9 @@
 """onceflow itself: the installed command, its defaults, exactly-once.
 
 The main job is examples/windowed_totals.py, as users have it; `onceflow-python` is the same with a Python
-function for each record, to compare with engines that run one. Checkpoints each second, as for the peers
-that commit each second. One slot on `local[1]`; --master and --parallelism of the comparison change that.
+function for each record, to compare with engines that run one, and `onceflow-rocksdb` has state that may go
+to disk. Checkpoints each second, as for the peers that commit each second. One slot on `local[1]`; --master
+and --parallelism of the comparison change that.
 CPU is that of the driver, its JVM and the slots.
 """
 
@@ -62,5 +63,12 @@ PEERS = (
         "exactly-once",
         (MAIN,),
         lambda say: _launch(_PYTHON_JOBS, "local[1]", 1, ()),
+    ),
+    Peer(
+        "onceflow-rocksdb",
+        "onceflow with --state-backend rocksdb, local[1]",
+        "exactly-once",
+        (MAIN,),
+        lambda say: _launch(_JOBS, "local[1]", 1, ("--state-backend", "rocksdb", "--state-memory", "512MB")),
     ),
 )

@@ -22,6 +22,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction
 
+from onceflow.connectors.delta.earlier_version import version_at
 from onceflow.connectors.delta.library_errors import asking, committing
 from onceflow.connectors.delta.maintenance import Maintenance
 from onceflow.connectors.delta.opened_table import add_columns, fresh, open_table, schema_of
@@ -32,13 +33,14 @@ from onceflow.connectors.tables.data_file import WrittenFile
 from onceflow.connectors.tables.file_names import ledger_name
 from onceflow.connectors.tables.file_store import FileStore
 from onceflow.runtime.contracts import Committable, CommitterContext
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import DataLossError, Fenced
 
 _GONE = "onceflow.is_gone"
 
 
 class DeltaCommitter:
-    """A SinkCommitter."""
+    """A TakingBackCommitter."""
 
     def __init__(self, settings: DeltaSettings, context: CommitterContext) -> None:
         """Opens the table. Raises Fatal, Unavailable, Indeterminate."""
@@ -61,7 +63,8 @@ class DeltaCommitter:
             raise Fenced(f"{self._where}: nobody has asked what is committed")
         table, self._table = self._table, None
         if self._settings.key:
-            changes = read_changes(committables, self._context.files, self._settings.key)
+            settings, staged = self._settings, self._context.files
+            changes = read_changes(committables, staged, settings.key, settings.order_by)
             if changes is None:
                 return  # nothing to show: the ledger need not know of it
             self._merge(table, checkpoint_id, changes)
@@ -72,6 +75,23 @@ class DeltaCommitter:
             self._check_files(files, checkpoint_id)
             self._append(table, checkpoint_id, files)
         self._maintenance.on_commit()
+
+    def take_back(self, checkpoint_id: int, went_back: WentBack, committables: Sequence[Committable]) -> None:
+        """See TakingBackCommitter: an older version is restored, in one commit with the ledger. Versions of
+        others in between are refused."""
+        to = went_back.to
+        if (last_id := self.last_committed()) is None or last_id < to:
+            self.commit(to, committables)
+            self.last_committed()
+        table, self._table = self._table, None
+        assert table is not None, "it was asked"
+        with asking(self._where):
+            version = version_at(self._settings, table, self._ledger, to, went_back.past, self._where)
+        if version == table.version():
+            self._write(table, checkpoint_id, [])
+            return
+        with committing(self._where):
+            table.restore(version, commit_properties=self._properties(checkpoint_id))
 
     def close(self) -> None:
         self._maintenance.close()

@@ -28,6 +28,7 @@ class DeltaSettings:
     only_writer: bool
     compact_every: int | None
     expire_ms: int | None
+    order_by: str | None = None
 
     @staticmethod
     def to_read(url: str, storage_options: Mapping[str, str]) -> DeltaSettings:

@@ -27,8 +27,9 @@ from onceflow.connectors.files.packing import check_compression
 from onceflow.connectors.files.place import Place, StoredFiles
 from onceflow.connectors.files.rolling import check_split_size, size_bytes
 from onceflow.connectors.formats.avro import Avro
+from onceflow.connectors.formats.avro.datum_ends import DatumEnds, quick_datum_ends
 from onceflow.connectors.formats.avro.plan import UnreadableSchemaError
-from onceflow.connectors.formats.avro.rows import BadDatumError, DatumEnds, datum_ends
+from onceflow.connectors.formats.avro.rows import BadDatumError
 from onceflow.connectors.formats.avro.schema.nodes import parse_schema
 from onceflow.connectors.formats.format import Decoder
 from onceflow.runtime.errors import BadRecordError, DataLossError, GraphError, OptionError, UsageError
@@ -156,7 +157,10 @@ class AvroFileDecoder:
         if text not in self._decoders:
             try:
                 writer = parse_schema(schema)
-                self._decoders[text] = self._values.decoder_of(writer, self._columns), datum_ends(writer)
+                self._decoders[text] = (
+                    self._values.decoder_of(writer, self._columns),
+                    quick_datum_ends(writer),
+                )
             except (OptionError, UnreadableSchemaError) as error:
                 raise BadRecordError(
                     f"{path} can't be read as this type: {error}; give the type= that it was written with, "
@@ -165,20 +169,20 @@ class AvroFileDecoder:
         return self._decoders[text]
 
     def _piece(self, blocks: list[Block], decoder: Decoder, ends: DatumEnds, path: str) -> Piece:
-        offsets, firsts, size = [0], [], 0
+        offsets, firsts, size = [np.zeros(1, np.int64)], [0], 0
         for block in blocks:
-            firsts.append(len(offsets) - 1)
+            firsts.append(firsts[-1] + block.records)
             try:
-                offsets += [size + end for end in ends(block.datums, block.records)]
+                offsets.append(size + ends(block.datums, block.records))
             except (BadDatumError, RecursionError) as error:
                 raise DataLossError(
                     f"{path} is damaged in the block at byte {block.at}: {error}; put the file back as it "
                     "was written"
                 ) from error
             size += len(block.datums)
-        places = pa.py_buffer(np.array(offsets, np.int64))
+        places = pa.py_buffer(np.concatenate(offsets))
         content = pa.py_buffer(b"".join(block.datums for block in blocks))
-        datums = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, [None, places, content])
+        datums = pa.Array.from_buffers(pa.large_binary(), firsts[-1], [None, places, content])
         decoded = decoder.decode(datums)
         bad = []
         for row, reason in decoded.bad:

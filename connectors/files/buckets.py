@@ -114,8 +114,8 @@ class Buckets:
             )
 
     def file_schema(self, schema: pa.Schema) -> pa.Schema:
-        """The columns of the files."""
-        return pa.schema([field for field in schema if field.name not in self.columns])
+        """The columns of the files, with what is noted beside the schema."""
+        return pa.schema([field for field in schema if field.name not in self.columns], schema.metadata)
 
     def split(self, records: Records) -> Iterator[Bucket]:
         """The rows of each folder, in their order. Raises Fatal."""

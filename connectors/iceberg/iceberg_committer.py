@@ -23,12 +23,15 @@ import itertools
 from collections.abc import Sequence
 
 import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
+from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from onceflow.connectors.iceberg.catalog_errors import asking, committing
 from onceflow.connectors.iceberg.data_files import FOLDER, Describe, as_manifest_entry, file_store
+from onceflow.connectors.iceberg.earlier_snapshot import named_checkpoint, snapshot_at
 from onceflow.connectors.iceberg.key_rewrite import touched_files
 from onceflow.connectors.iceberg.opened_iceberg import add_columns, open_iceberg, where_of
 from onceflow.connectors.iceberg.partition_values import IcebergPartitioning
@@ -40,6 +43,7 @@ from onceflow.connectors.tables.columns import fitted
 from onceflow.connectors.tables.data_file import DataFile, WrittenFile
 from onceflow.connectors.tables.file_names import FileNames, ledger_name
 from onceflow.runtime.contracts import Committable, CommitterContext
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import DataLossError, Fatal, Fenced
 
 _BRANCH = "main"
@@ -47,7 +51,7 @@ _PROPERTY = "onceflow."
 
 
 class IcebergCommitter:
-    """A SinkCommitter."""
+    """A TakingBackCommitter."""
 
     def __init__(self, settings: IcebergSettings, context: CommitterContext) -> None:
         """Opens the table. Raises Fatal, Unavailable, Indeterminate."""
@@ -73,7 +77,8 @@ class IcebergCommitter:
             raise Fenced(f"{self._where}: nobody has asked what is committed")
         table, self._table = self._table, None
         if self._settings.key:
-            changes = read_changes(committables, self._context.files, self._settings.key)
+            settings, staged = self._settings, self._context.files
+            changes = read_changes(committables, staged, settings.key, settings.order_by)
             if changes is None:
                 return  # nothing to show: the ledger need not know of it
             with committing(self._where):
@@ -84,10 +89,29 @@ class IcebergCommitter:
                 return
             self._check_files(table, files, checkpoint_id)
             with committing(self._where):
-                transaction = self._appended(table, files)
+                transaction = self._appended(table, checkpoint_id, files)
         with committing(self._where):
             self._swap(table, transaction, checkpoint_id)
         self._expiry.on_commit()
+
+    def take_back(self, checkpoint_id: int, went_back: WentBack, committables: Sequence[Committable]) -> None:
+        """See TakingBackCommitter: the branch goes back to an older snapshot, in one commit with the ledger.
+        Snapshots of others in between are refused."""
+        to = went_back.to
+        if (last_id := self.last_committed()) is None or last_id < to:
+            self.commit(to, committables)
+            self.last_committed()
+        table, self._table = self._table, None
+        assert table is not None, "it was asked"
+        older = snapshot_at(table, self._ledger, to, went_back.past, self._where)
+        with committing(self._where):
+            transaction = table.transaction()
+            if older is None:
+                said = named_checkpoint(self._ledger, checkpoint_id)
+                transaction.delete(AlwaysTrue(), snapshot_properties=said)
+            elif (now := table.current_snapshot()) is not None and older != now.snapshot_id:
+                ManageSnapshots(transaction).set_current_snapshot(older).commit()
+            self._swap(table, transaction, checkpoint_id)
 
     def close(self) -> None:
         self._expiry.close()
@@ -105,9 +129,10 @@ class IcebergCommitter:
 
     # --- Without a key ---
 
-    def _appended(self, table: Table, files: Sequence[WrittenFile]) -> Transaction:
+    def _appended(self, table: Table, checkpoint_id: int, files: Sequence[WrittenFile]) -> Transaction:
         transaction = table.transaction()
-        with transaction.update_snapshot().merge_append() as append:
+        said = named_checkpoint(self._ledger, checkpoint_id)
+        with transaction.update_snapshot(snapshot_properties=said).merge_append() as append:
             for file in files:
                 append.append_data_file(as_manifest_entry(file, table.location()))
         return transaction
@@ -140,13 +165,14 @@ class IcebergCommitter:
             removed.append(file)
             added += self._written(table, checkpoint_id, stays)
         if removed:
-            with transaction.update_snapshot().overwrite() as overwrite:
+            said = named_checkpoint(self._ledger, checkpoint_id)
+            with transaction.update_snapshot(snapshot_properties=said).overwrite() as overwrite:
                 for file in removed:
                     overwrite.delete_data_file(file)
                 for each in added:
                     overwrite.append_data_file(as_manifest_entry(each, table.location()))
         elif added:
-            return self._appended(table, added)
+            return self._appended(table, checkpoint_id, added)
         return transaction
 
     def _written(self, table: Table, checkpoint_id: int, rows: pa.Table) -> list[WrittenFile]:

@@ -24,6 +24,7 @@ class IcebergSettings:
     create_table: bool
     may_add_columns: bool
     expire_ms: int | None
+    order_by: str | None = None
 
     def open_catalog(self) -> Catalog:
         """Raises what the catalog's client raises."""

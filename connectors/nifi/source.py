@@ -84,6 +84,11 @@ class NifiSource(MessageSource):
     # --- Source ---
 
     @property
+    def takes_what_it_reads(self) -> bool:
+        """See TakingSource."""
+        return True
+
+    @property
     def is_bounded(self) -> bool:
         return self.until_quiet is not None
 

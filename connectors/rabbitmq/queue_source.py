@@ -73,6 +73,11 @@ class RabbitQueueSource(MessageSource):
     # --- Source ---
 
     @property
+    def takes_what_it_reads(self) -> bool:
+        """See TakingSource."""
+        return True
+
+    @property
     def is_bounded(self) -> bool:
         return self.bounded
 

@@ -43,8 +43,8 @@ class StreamEnumerator:
         return None if fixed else self._interval_ms
 
     def initial_splits(self) -> Sequence[SplitState]:
-        with self._connected() as connection:
-            names = self._names(connection)
+        with self.connected() as connection:
+            names = self.names(connection)
             needs_last = self._streams.is_bounded or self._streams.start != "earliest"
             last = last_messages(connection, names) if needs_last else {}
             return [self._begun(connection, name, last).state(name) for name in names]
@@ -52,12 +52,12 @@ class StreamEnumerator:
     def discover(self, known: frozenset[str]) -> Sequence[SplitState]:
         if self._streams.super_stream is None or self._streams.is_bounded:
             return []
-        with self._connected() as connection:
-            new = [name for name in self._names(connection) if name not in known]
+        with self.connected() as connection:
+            new = [name for name in self.names(connection) if name not in known]
         return [StreamPosition(0).state(name) for name in new]
 
     def check_restored(self, splits: Sequence[SplitState]) -> None:
-        with self._connected() as connection:
+        with self.connected() as connection:
             for split in splits:
                 position = StreamPosition.of(split)
                 if not position.next_offset or position.is_finished:
@@ -69,14 +69,15 @@ class StreamEnumerator:
     def close(self) -> None:
         """Nothing is open."""
 
-    # --- Parts ---
+    # --- For planners of batches, too ---
 
-    def _connected(self) -> Any:
+    def connected(self) -> Any:
+        """A connection for as long as the block takes."""
         name = self._streams.super_stream
         where = f"super stream {name!r}" if name else f"streams {', '.join(map(repr, self._streams.names))}"
         return connected(self._streams.url, where, "super_stream" if name else "streams")
 
-    def _names(self, connection: Any) -> list[str]:
+    def names(self, connection: Any) -> list[str]:
         """The streams; of a super stream as many as there are, one after another."""
         super_stream = self._streams.super_stream
         if super_stream is None:
@@ -90,6 +91,8 @@ class StreamEnumerator:
                 "rabbitmq-streams add_super_stream, or name its streams in streams="
             )
         return names
+
+    # --- Parts ---
 
     def _begun(self, connection: Any, name: str, last: Mapping[str, Found | None]) -> StreamPosition:
         start, end = self._streams.start, last.get(name)

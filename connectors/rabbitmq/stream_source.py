@@ -13,14 +13,15 @@ from onceflow.connectors.formats import Format
 from onceflow.connectors.message_fields import named_fields
 from onceflow.connectors.message_source import MessageSource
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import ReaderContext, Sink
+from onceflow.runtime.contracts import BatchLimit, ReaderContext, Sink
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
+    from onceflow.connectors.rabbitmq.stream_batches import StreamPlanner
     from onceflow.connectors.rabbitmq.stream_consumer import StreamConsumer
-    from onceflow.connectors.rabbitmq.stream_enumerator import StreamEnumerator
+    from onceflow.connectors.rabbitmq.stream_enumerator import StreamEnumerator, Streams
     from onceflow.connectors.rabbitmq.stream_position import StreamPosition
     from onceflow.connectors.rabbitmq.stream_reader import StreamReader
 
@@ -88,11 +89,15 @@ class RabbitStreamSource(MessageSource):
         return "offsets are in the checkpoint; what retention has deleted is left out"
 
     def open_enumerator(self, job: str, clock: Clock) -> StreamEnumerator:
-        from onceflow.connectors.rabbitmq.stream_enumerator import StreamEnumerator, Streams
+        from onceflow.connectors.rabbitmq.stream_enumerator import StreamEnumerator
 
-        skips = self.if_truncated == "skip"
-        streams = Streams(self.url, self.streams, self.super_stream, self.start, self.is_bounded, skips)
-        return StreamEnumerator(streams, duration_ms(self.discovery_interval, "discovery_interval"))
+        return StreamEnumerator(self._streams(), duration_ms(self.discovery_interval, "discovery_interval"))
+
+    def open_planner(self, clock: Clock, limit: BatchLimit) -> StreamPlanner:
+        """See BatchedSource."""
+        from onceflow.connectors.rabbitmq.stream_batches import ServerLooks, StreamPlanner
+
+        return StreamPlanner(ServerLooks(self._streams()), clock, limit)
 
     def open_reader(self, context: ReaderContext) -> StreamReader:
         from onceflow.connectors.rabbitmq.stream_consumer import StreamConsumer
@@ -106,6 +111,12 @@ class RabbitStreamSource(MessageSource):
         return StreamReader(connect, self.rows(), self.read_beside(), give_up_ms, context)
 
     # --- Parts ---
+
+    def _streams(self) -> Streams:
+        from onceflow.connectors.rabbitmq.stream_enumerator import Streams
+
+        skips = self.if_truncated == "skip"
+        return Streams(self.url, self.streams, self.super_stream, self.start, self.is_bounded, skips)
 
     def beside(self) -> dict[str, pa.Field]:
         """See MessageSource."""

@@ -60,7 +60,8 @@ class OwnerCommits:
                 raise Fatal(
                     f"the output of {self._name} is committed up to checkpoint {committed}, but the job "
                     f"starts from checkpoint {restored_checkpoint_id}: it would write that output again. "
-                    f"Start from checkpoint {committed} or later, or in a new checkpoint folder"
+                    f"Start from checkpoint {committed} or later, accept it with --accept-duplicates-after "
+                    f"{restored_checkpoint_id}, or use a new checkpoint folder"
                 )
 
         self._until_done(attempt)

@@ -77,24 +77,29 @@ class Changes:
 
 
 def read_changes(
-    committables: Iterable[Committable], files: PromisedFiles, key: Sequence[str]
+    committables: Iterable[Committable], files: PromisedFiles, key: Sequence[str], order_by: str | None
 ) -> Changes | None:
-    """The changes that these name; None: there are none. The last row of a key counts: all rows of a key are
-    in one committable, in their order. Raises CorruptCheckpointError, OSError."""
+    """The changes that these name; None: there are none. Which row of a key counts, see last_changes, where
+    those of a committable come before those of the next. Raises CorruptCheckpointError, OSError."""
     batches = [batch for each in committables for file in row_files(each) for batch in file.batches(files)]
     if not batches:
         return None
     # A restored checkpoint may have been written before a column was added.
-    return last_changes(pa.concat_tables(map(pa.table, batches), promote_options="default"), key)
+    return last_changes(pa.concat_tables(map(pa.table, batches), promote_options="default"), key, order_by)
 
 
-def last_changes(table: pa.Table, key: Sequence[str]) -> Changes:
+def last_changes(table: pa.Table, key: Sequence[str], order_by: str | None = None) -> Changes:
     """The last change of each key. What a row was before an update is a delete of it, until the row behind
-    it says what it is now: so an update that moves a row to another key takes the old one away."""
-    keys = pl.from_arrow(table.select(list(key)))
-    assert isinstance(keys, pl.DataFrame)
+    it says what it is now: so an update that moves a row to another key takes the old one away. With
+    `order_by` it is the one with the highest value there, of equal ones the last; null is below all."""
     names = [f"key {n}" for n in range(len(key))]
-    keys = keys.rename(dict(zip(keys.columns, names, strict=True))).with_row_index("row")
+    orders = [] if order_by is None else [order_by]
+    ordering = ["order"] if orders else []
+    keys = pl.from_arrow(pa.table([table.column(name) for name in (*key, *orders)], [*names, *ordering]))
+    assert isinstance(keys, pl.DataFrame)
+    keys = keys.with_row_index("row")
+    if ordering:
+        keys = keys.sort(ordering, nulls_last=False, maintain_order=True)
     last = keys.unique(names, keep="last").get_column("row").sort()
     table = table.take(last.to_arrow())
     kinds = table.column(KIND)

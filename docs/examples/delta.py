@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from onceflow import Job
 from onceflow.connectors.delta import delta_source
+from onceflow.runtime.contracts import SettlingSink
 from onceflow.sinks.delta import DeltaSink
 
 
@@ -31,6 +32,7 @@ totals = orders.key_by("customer").reduce(add, uid="totals")
 by_customer = DeltaSink(
     "totals", key="customer", create_table=True, schema_evolution="add"
 )
+assert isinstance(by_customer, SettlingSink)  # so Spark can write by key, too
 totals.sink_to(by_customer, uid="totals-table")
 
 if __name__ == "__main__":

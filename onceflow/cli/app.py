@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "checkpoints": ("onceflow.cli.checkpoints", "List the checkpoints in a folder."),
     "savepoint": ("onceflow.cli.savepoint", "Take a savepoint: a checkpoint that is yours."),
     "savepoints": ("onceflow.cli.savepoints", "Look at savepoints, compare, export and delete them."),
+    "compare": ("onceflow.cli.compare", "Compare what two dry runs would have written."),
     "state": ("onceflow.cli.state", "Print a job's state, of a checkpoint or a savepoint, as tables."),
     "serve-state": ("onceflow.cli.serve_state", "Answer queries of a job's state, of its last checkpoint."),
     "query": ("onceflow.cli.query", "Ask what a job knows of a key, as of its last checkpoint."),

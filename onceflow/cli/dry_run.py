@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,10 @@ from onceflow.runtime.graph.dry_run import dry_run_of
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.records import Records
 from onceflow.sinks.files import FileCommitter, FileSink
+
+KEY = b"onceflow.key"
+"""What the Parquet files of a sink that writes by a key have in the metadata of their schema: its columns, as
+JSON."""
 
 
 def dry_run(graph: JobGraph, folder: str) -> JobGraph:
@@ -70,7 +75,8 @@ class DryRunSink:
         return FileSink(self.url)
 
     def _schema(self, schema: pa.Schema) -> pa.Schema:
-        return with_kind(schema) if self.takes_kinds else schema
+        whole = with_kind(schema) if self.takes_kinds else schema
+        return whole.with_metadata({**(schema.metadata or {}), KEY: json.dumps([*self.partition_columns])})
 
 
 class DryRunWriter:

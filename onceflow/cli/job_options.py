@@ -47,6 +47,14 @@ StartFromOption = Annotated[
     str | None,
     typer.Option("--from", help="A checkpoint's id instead of the latest, or a savepoint's folder."),
 ]
+AcceptDuplicatesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--accept-duplicates-after",
+        metavar="ID",
+        help="With --from ID: write again what later checkpoints have appended.",
+    ),
+]
 DrySinkOption = Annotated[
     str | None,
     typer.Option(

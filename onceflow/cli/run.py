@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from onceflow.cli.job_options import (
+    AcceptDuplicatesOption,
     AlignmentTimeoutOption,
     AllowDroppedStateOption,
     BarriersOption,
@@ -84,6 +85,7 @@ def run(
     incremental: IncrementalOption = None,
     restart: RestartOption = "exponential",
     start_from: StartFromOption = None,
+    accept_duplicates_after: AcceptDuplicatesOption = None,
     allow_dropped_state: AllowDroppedStateOption = False,
     map_uid: MapUidOption = None,
     reset_offsets: ResetOffsetsOption = None,
@@ -127,6 +129,7 @@ def run(
         spark_conf=settings,
         control_port=control_port,
         start_from=int(start_from) if start_from and start_from.isdecimal() else start_from,
+        accept_duplicates_after=accept_duplicates_after,
         allow_dropped_state=allow_dropped_state,
         **given_changes(map_uid or [], reset_offsets or [], rekey or []),
         until=until,

@@ -46,6 +46,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     spark_conf: Mapping[str, str] | None = None,
     control_port: int = 0,
     start_from: int | str | None = None,
+    accept_duplicates_after: int | None = None,
     allow_dropped_state: bool = False,
     map_uid: Iterable[tuple[str, str]] = (),
     reset_offsets: Mapping[str, Any] | None = None,
@@ -77,6 +78,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         spark_conf=spark_conf or {},
         control_port=control_port,
         start_from=start_from if isinstance(start_from, int) else None,
+        accept_duplicates_after=_accepted(accept_duplicates_after, start_from),
         start_savepoint=absolute_url(start_from) if isinstance(start_from, str) else None,
         start_changes=start_changes(map_uid, reset_offsets or {}, isinstance(start_from, str), other_keys),
         other_keys=other_keys,
@@ -99,3 +101,12 @@ def _other_keys(uid: str, given: Any) -> OtherKeys:
     if not callable(key) or not (merge is None or callable(merge)):
         raise OptionError(f"rekey={{{uid!r}: {given!r}}}: write a function of the key, or (function, merge)")
     return OtherKeys(key, cast("Merge | None", merge))
+
+
+def _accepted(checkpoint_id: int | None, start_from: int | str | None) -> int | None:
+    if checkpoint_id is not None and checkpoint_id != start_from:
+        raise OptionError(
+            f"accept_duplicates_after={checkpoint_id}: it is the checkpoint to go back to, and start_from "
+            f"(--from) is {start_from!r}: give both the same id"
+        )
+    return checkpoint_id

@@ -290,7 +290,7 @@ class Coordinator:
         assert self._restored is not None
         pending.enter(Phase.PERSISTING, now_ms, self._options.persist_timeout_ms)
         pending.manifest = pending.build_manifest(
-            self._restored.job, self._restored.lineage, self._max_parallelism, now_ms, self._wall_offset_ms
+            self._restored, self._max_parallelism, now_ms, self._wall_offset_ms
         )
         self._emit(ev.Persist(pending.manifest))
 

@@ -10,14 +10,16 @@ import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.chosen_start import ChosenStart, chosen_start, told
 from onceflow.runtime.checkpoint.create_proof import prove_create
 from onceflow.runtime.checkpoint.doors import SinkDoor, SplitDoor, discovered, with_new
 from onceflow.runtime.checkpoint.events import Event
 from onceflow.runtime.checkpoint.fingerprints import is_unavailable
+from onceflow.runtime.checkpoint.first_checkpoint import copy_of, initial_checkpoint
 from onceflow.runtime.checkpoint.log import (
-    AttemptStarted,
     CheckpointCompleted,
     CheckpointLog,
     JobCreated,
@@ -30,7 +32,7 @@ from onceflow.runtime.checkpoint.log_notices import LogNotices
 from onceflow.runtime.checkpoint.log_view import LogView, is_newest, read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.old_states import restorable
-from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable, derive_job
+from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable
 from onceflow.runtime.checkpoint.retention import Retention, mend_copies
 from onceflow.runtime.checkpoint.savepoints.starting import Begins, Origin, judge_start
 from onceflow.runtime.checkpoint.shared_folder import AttemptEntry
@@ -39,6 +41,8 @@ from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore, Di
 from onceflow.runtime.checkpoint.verification import check_state_is_there
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Json
+from onceflow.runtime.contracts.going_back import GoingBack
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import (
     Fatal,
     Fenced,
@@ -82,6 +86,7 @@ class CheckpointIO:
         """What the latest durable checkpoint says of finished splits."""
         self._notices = LogNotices(store.describe())
         self.from_checkpoint_id: int | None = None  # the user's choice for this run; None: the latest
+        self.going_back = GoingBack()  # what an older one means for the job's output
         self.origin: Origin | None = None  # the savepoint with which the user wants the job to begin
         self.attempt_entry: AttemptEntry | None = None
         """The entry of the log that began the latest attempt: what a slot looks for in its own folder."""
@@ -137,7 +142,8 @@ class CheckpointIO:
         view = read_log(self._store)
         if self._has_attempt:
             self._check_not_overtaken(view)
-        job, begins = self._derive(view)
+        start, begins = self._derive(view)
+        job = start.created
         if isinstance(job, Finished):
             check_job(job.latest, self._program)
             return ev.AlreadyFinished(job.latest.checkpoint_id)
@@ -148,9 +154,35 @@ class CheckpointIO:
             self._splits.check_restored(restored.manifest.splits)
         self._put_back(view)
         # 2. Take the next position. From here on every earlier driver's next append conflicts.
-        if self._log is None or self._log.next_position != job.next_position:
-            self._log = CheckpointLog(self._store, job.next_position)
-        started = self._attempt_started(job)
+        self._take_over(start, job.next_position)
+        mend_copies(self._store, view)
+        # 3. At the very first start, fix where the sources begin. A crash before this line: the next
+        #    attempt asks the sources again; nothing was read. Or fix that it goes back; before, it has not.
+        self._retention = Retention(self._store, self._retained, view.completed())
+        if start.goes_back is not None:
+            restored = self._write_copy(start.goes_back, job, restored)
+        latest = restored.manifest if restored else self._write_initial(job, begins)
+        fit = restored or (begins and begins.fit)
+        # 4. What the restored checkpoint promised, for all writers of a sink together. Older attempts are
+        #    fenced by now. A crash: the next attempt does it again, and asks first what is there.
+        latest = self._sinks.restore(job.next_attempt, latest)
+        self._finished = latest.finished
+        self._retention.sweep(job.next_attempt, self._clock.now_ms())
+        self.from_checkpoint_id = None
+        # 5. What appeared while the job was down begins with the rest; nothing of it is durable yet.
+        found = self._splits.found_since(latest) if fit else {}
+        latest = replace(latest, splits={**latest.splits, **with_new(latest, found)})
+        next_id = max(job.next_checkpoint_id, latest.checkpoint_id + 1)
+        said = [] if begins is None else [ev.Announce("started_from_savepoint", begins.notice.fields())]
+        if start.goes_back is not None:
+            said.append(ev.Announce("went_back", told(start, self.going_back)))
+        notices = [*said, *self._notices.of(view), *map(discovered, found, found.values())]
+        return ev.AttemptOpened(job.next_attempt, latest, next_id, fit.notes if fit else (), notices)
+
+    def _take_over(self, start: ChosenStart, position: int) -> None:
+        if self._log is None or self._log.next_position != position:
+            self._log = CheckpointLog(self._store, position)
+        started = start.entry(self._owner, self._clock.now_ms(), self._parallelism)
         try:
             position = self._log.append(started)
             if not is_newest(self._store, position):  # a running job had dropped the entry that was here
@@ -162,41 +194,20 @@ class CheckpointIO:
             raise LogMoved("another driver was faster") from None
         self._has_attempt = True
         self.attempt_entry = AttemptEntry(entry_path(position), encode_entry(position, started))
-        mend_copies(self._store, view)
-        # 3. At the very first start, fix where the sources begin. A crash before this line: the next
-        #    attempt asks the sources again; nothing was read yet.
-        latest = restored.manifest if restored else self._write_initial(job, begins)
-        fit = restored or (begins and begins.fit)
-        self._retention = Retention(self._store, self._retained, view.completed())
-        if job.latest is None:
-            self._retention.add(self._log.next_position - 1, latest)
-        # 4. What the restored checkpoint promised, for all writers of a sink together. Older attempts are
-        #    fenced by now. A crash: the next attempt does it again, and asks first what is there.
-        latest = self._sinks.restore(job.next_attempt, latest)
-        self._finished = latest.finished
-        self._retention.sweep(job.next_attempt, self._clock.now_ms())
-        self.from_checkpoint_id = None
-        # 5. What appeared while the job was down begins with the rest; nothing of it is durable yet.
-        found = self._splits.found_since(latest) if fit else {}
-        latest = replace(latest, splits={**latest.splits, **with_new(latest, found)})
-        next_id = max(job.next_checkpoint_id, latest.checkpoint_id + 1)
-        told = [] if begins is None else [ev.Announce("started_from_savepoint", begins.notice.fields())]
-        notices = [*told, *self._notices.of(view), *map(discovered, found, found.values())]
-        return ev.AttemptOpened(job.next_attempt, latest, next_id, fit.notes if fit else (), notices)
 
-    def _derive(self, view: LogView) -> tuple[Resumable | Finished, Begins | None]:
+    def _derive(self, view: LogView) -> tuple[ChosenStart, Begins | None]:
         """What the log says, and what the job begins with, if that is a savepoint. Raises LogMoved if the
         job had to be created first."""
-        job = derive_job(view, self.from_checkpoint_id)
+        start = chosen_start(view, self.from_checkpoint_id, self.going_back)
         begins = judge_start(self._store, view, self.origin, self._program)
         if begins is not None:
             self._splits.check_restored(begins.fit.manifest.splits)
             begins = begins.with_splits(self._splits.bounded(begins.fit.manifest.splits))
             begins = begins.with_splits(self._splits.splits_from(begins.changes.starts))
-        if isinstance(job, NeverStarted):
+        if isinstance(start.job, NeverStarted):
             self._create_job(begins)
             raise LogMoved("the job was created")
-        return job, begins
+        return start, begins
 
     def _check_not_overtaken(self, view: LogView) -> None:
         """This driver had the log: what is beyond its own last entry is another driver's, except a
@@ -206,12 +217,6 @@ class CheckpointIO:
             if position >= self._log.next_position and not self._log.was_in_doubt(position, entry):
                 raise Fenced(f"another driver has started a newer attempt of job {self._program.job!r}")
 
-    def _attempt_started(self, job: Resumable) -> AttemptStarted:
-        restored = None if job.latest is None else job.latest.checkpoint_id
-        return AttemptStarted(
-            job.next_attempt, restored, self._owner, self._clock.now_ms(), self._parallelism
-        )
-
     def _create_job(self, begins: Begins | None) -> None:
         # Fenced: somebody else created it; Indeterminate: perhaps we did. The next read tells.
         with contextlib.suppress(Fenced, Indeterminate):
@@ -220,28 +225,25 @@ class CheckpointIO:
 
     def _write_initial(self, job: Resumable, begins: Begins | None) -> CheckpointManifest:
         """Checkpoint 0: the sources' configured start, or what a savepoint holds."""
-        assert self._log is not None
         saved = None if begins is None else begins.copy_into(self._store, job.next_attempt)
         splits = self._splits.initial_splits() if saved is None else saved.splits
         now_ms = self._clock.now_ms()
-        manifest = CheckpointManifest(
-            job=job.job,
-            lineage=job.lineage,
-            attempt=job.next_attempt,
-            checkpoint_id=0,
-            triggered_ms=now_ms,
-            completed_ms=now_ms,
-            parallelism=self._parallelism,
-            max_parallelism=self._program.max_parallelism,
-            splits=splits,
-            operators=self._program.described,
-        )
-        if saved is not None:
-            manifest = replace(
-                manifest, states=saved.states, finished=saved.finished, total_bytes=saved.total_bytes
-            )
-        self._log.append(CheckpointCompleted(manifest))
+        manifest = initial_checkpoint(job, self._program, self._parallelism, splits, saved, now_ms)
+        self._write_first(manifest)
         return manifest
+
+    def _write_copy(self, back: WentBack, job: Resumable, restored: Fit | None) -> Fit:
+        """The checkpoint with which the job goes back, and what of it fits the program."""
+        assert job.latest is not None, "one goes back to a checkpoint"
+        assert restored is not None, "it fits"
+        copied = partial(copy_of, back=back, attempt=job.next_attempt, now_ms=self._clock.now_ms())
+        self._write_first(copied(job.latest))
+        return replace(restored, manifest=copied(restored.manifest))
+
+    def _write_first(self, manifest: CheckpointManifest) -> None:
+        assert self._log is not None
+        assert self._retention is not None
+        self._retention.add(self._log.append(CheckpointCompleted(manifest)), manifest)
 
     def _put_back(self, view: LogView) -> None:
         """Entries that are gone, from their copies: else their positions were free for a zombie."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from onceflow.runtime.contracts import Committable, Json, SplitProgress
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state.description import StateDescription
 
@@ -158,7 +159,15 @@ class CheckpointManifest:
     is_drained: bool = False
     """The input had ended in all subtasks, by itself or by `stop --drain`, so that all has fired that waited
     for event time. Who goes on from it in the same folder has only to end."""
+    went_back: WentBack | None = None
+    """Set once the job has gone back to an older checkpoint; the latest time, if it has more than once."""
     format_version: int = MANIFEST_VERSION
+
+    @property
+    def promised_id(self) -> int:
+        """The checkpoint whose output the committables are: its own, unless it is a copy of an older one."""
+        back = self.went_back
+        return back.to if back is not None and back.is_begun_by(self.checkpoint_id) else self.checkpoint_id
 
     def paths(self) -> set[str]:
         """The files that must live as long as this manifest."""

@@ -117,9 +117,9 @@ class PendingCheckpoint:
         return sum(table.size for table in tables if table.path.startswith(own))
 
     def build_manifest(
-        self, job: str, lineage: str, max_parallelism: int, now_ms: int, wall_offset_ms: int
+        self, restored: CheckpointManifest, max_parallelism: int, now_ms: int, wall_offset_ms: int
     ) -> CheckpointManifest:
-        """The union of all slots' parts, in slot order."""
+        """The union of all slots' parts, in slot order. `restored`: what the attempt began with."""
         assert len(self._snapshots) == self.slots, self.missing_slots()
         states: list[StateHandle] = []
         splits: dict[str, list[SplitProgress]] = {}
@@ -131,8 +131,8 @@ class PendingCheckpoint:
             for uid, progress in part.splits.items():
                 splits.setdefault(uid, []).extend(progress)
         return CheckpointManifest(
-            job=job,
-            lineage=lineage,
+            job=restored.job,
+            lineage=restored.lineage,
             attempt=self.attempt,
             checkpoint_id=self.checkpoint_id,
             triggered_ms=self.triggered_ms + wall_offset_ms,
@@ -145,4 +145,5 @@ class PendingCheckpoint:
             is_last=self.is_last,
             is_drained=self.is_final,
             total_bytes=sum(table.size for handle in states for table in handle.tables),
+            went_back=restored.went_back,
         )

@@ -25,7 +25,12 @@ from onceflow.runtime.contracts.abilities import (
 )
 from onceflow.runtime.contracts.batch_context import BatchContext
 from onceflow.runtime.contracts.batches import BatchedSource, BatchLimit, BatchPlanner
-from onceflow.runtime.contracts.committer import CommitterContext, CommittingSink, SinkCommitter
+from onceflow.runtime.contracts.committer import (
+    CommitterContext,
+    CommittingSink,
+    SettlingSink,
+    SinkCommitter,
+)
 from onceflow.runtime.contracts.dead_letters import (
     DEAD_LETTER_SCHEMA,
     DeadLetterSource,
@@ -86,6 +91,7 @@ __all__ = [
     "PruningEnumerator",
     "PruningSource",
     "ReaderContext",
+    "SettlingSink",
     "Sink",
     "SinkCommitter",
     "SinkContext",

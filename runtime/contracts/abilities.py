@@ -113,7 +113,11 @@ class PruningEnumerator(Protocol):
     """The enumerator of a PruningSource."""
 
     def discover_unfinished(self, known: frozenset[str], finished: Json) -> Sequence[SplitState]:
-        """Called instead of `discover`: splits that are not in `known` and were not added to `finished`."""
+        """Called instead of `discover`: splits that are not in `known` and were not added to `finished`.
+
+        Splits that one call always finds together, as the pieces of a file, may all be left out once one of
+        them has finished: the others are in `known` then, until they have.
+        """
         ...
 
 

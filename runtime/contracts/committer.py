@@ -67,6 +67,18 @@ class SinkCommitter(Protocol):
 
 
 @runtime_checkable
+class SettlingSink(Protocol):
+    """A CommittingSink by key whose committer takes rows of one key from several writers.
+
+    It settles which row of a key counts among the committables of all writers, in the order in which it is
+    given these. So whoever has no way to bring the rows of a key to one writer may do without.
+    """
+
+    @property
+    def settles_keys(self) -> bool: ...
+
+
+@runtime_checkable
 class CommittingSink(Protocol):
     """A sink with one commit for all its writers.
 

@@ -15,6 +15,23 @@ from onceflow.runtime.records import Records
 
 
 @dataclass(frozen=True, slots=True)
+class WentBack:
+    """The job went on from an older checkpoint than its last one: see going_back.py."""
+
+    to: int
+    """The checkpoint whose state and offsets it went on with."""
+    past: int
+    """The last checkpoint before that: it is abandoned with all after `to`. The next one is a copy of `to`,
+    the first of the new output."""
+    is_marked: bool = False
+    """Whether rows of append-only sinks are to be marked as such that may be there already."""
+
+    def is_begun_by(self, checkpoint_id: int) -> bool:
+        """Whether this checkpoint is the copy of `to` with which it began."""
+        return checkpoint_id == self.past + 1
+
+
+@dataclass(frozen=True, slots=True)
 class SinkContext:
     """What a writer gets when it is opened in a slot."""
 
@@ -36,6 +53,8 @@ class SinkContext:
     on_wait: Callable[[str], None] = lambda reason: None
     checkpoint_interval_ms: int | None = None
     """How far apart barriers are meant to be. None: not known."""
+    went_back: WentBack | None = None
+    """Set from the time on at which the job has gone back to an older checkpoint."""
     open_function: Callable[[Any], None] = lambda function: None
     """Call open(ctx) of a function object of the user's; its close() is called when the attempt ends."""
 

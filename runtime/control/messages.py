@@ -11,6 +11,7 @@ from typing import Any
 
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
 from onceflow.runtime.contracts import Committable, SplitProgress
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.control.live_messages import AskRows, AskState, RowsOfKeys
 from onceflow.runtime.control.message import Message
 from onceflow.runtime.functions.metrics import Reading
@@ -199,6 +200,8 @@ class Assignment(Message):
     """What the restored checkpoint promised and this slot has to commit, by the sink's uid."""
     is_drained: bool = False
     """All has fired in it: sources read nothing, and end at once."""
+    went_back: WentBack | None = None
+    """See SinkContext."""
 
 
 class Trigger(Message):

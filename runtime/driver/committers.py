@@ -6,6 +6,8 @@ The order, and what a crash leaves in each gap:
    attempt begins with `restore`, which does 2 and 3 for the checkpoint that it restores.
 2. The committer is asked what it has committed. n: then it was done before, and nobody was told.
 3. It commits. Crash, or no answer: as after 1, or after 2 if the commit landed.
+
+A checkpoint that goes back is committed in the same order, by taking back: see contracts/going_back.py.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from onceflow.runtime.contracts import (
     PromisedFiles,
     SinkCommitter,
 )
+from onceflow.runtime.contracts.going_back import TakingBackCommitter
 from onceflow.runtime.errors import DataLossError, Fenced
 from onceflow.runtime.graph.job_graph import JobGraph, SinkNode
 
@@ -66,9 +69,13 @@ class Committers:
                 raise DataLossError(
                     f"sink {uid!r} has committed checkpoint {last_id}, and the job was started from "
                     f"checkpoint {manifest.checkpoint_id}: its output since then would be written again; "
-                    f"start from checkpoint {last_id}, or write to another place"
+                    f"start from checkpoint {last_id}, accept it with --accept-duplicates-after "
+                    f"{manifest.checkpoint_id}, or write to another place"
                 )
-        self.commit(manifest)
+        if manifest.promised_id == manifest.checkpoint_id:
+            self.commit(manifest)
+        else:
+            self._go_back(manifest)
         return replace(manifest, committables=[c for c in manifest.committables if c.uid not in self._sinks])
 
     def commit(self, manifest: CheckpointManifest) -> None:
@@ -79,6 +86,20 @@ class Committers:
         for uid, committer in self._open.items():
             if promised := [c for c in manifest.committables if c.uid == uid]:
                 commit_once(committer, uid, manifest.checkpoint_id, promised)
+
+    def _go_back(self, manifest: CheckpointManifest) -> None:
+        """This checkpoint is a copy of an older one: the output becomes what it was when that was committed,
+        as far as sinks can take theirs back. Raises what `commit` raises."""
+        back = manifest.went_back
+        assert back is not None, "it is a copy"
+        for uid, committer in self._open.items():
+            promised = [c for c in manifest.committables if c.uid == uid]
+            last_id = committer.last_committed()
+            if isinstance(committer, TakingBackCommitter):
+                if last_id != manifest.checkpoint_id:
+                    committer.take_back(manifest.checkpoint_id, back, promised)
+            elif promised and (last_id is None or last_id < back.to):
+                committer.commit(back.to, promised)
 
     def close(self) -> None:
         while self._open:

@@ -154,6 +154,8 @@ class RunOptions:
     """The driver's port to which the slots connect; 0: any free one."""
     start_from: int | None = None
     """A checkpoint id of the folder to start from instead of the latest."""
+    accept_duplicates_after: int | None = None
+    """The checkpoint after which rows that append-only sinks have committed may be written once more."""
     start_savepoint: str | None = None
     """The folder of a savepoint with which a new checkpoint folder begins."""
     start_changes: StartChanges = StartChanges()  # noqa: RUF009 - it is frozen

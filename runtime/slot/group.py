@@ -58,6 +58,7 @@ def assignments(attempt: int, manifest: CheckpointManifest, parallelism: int) ->
             states=[handle for handles in restore.states.values() for handle in handles],
             committables=restore.committables,
             is_drained=manifest.is_drained,
+            went_back=manifest.went_back,
         )
 
     return assignment

@@ -206,6 +206,7 @@ class SlotBuilder:
                 schema=node.schema,
                 on_wait=lambda reason: self._environment.on_wait(node.uid, reason),
                 checkpoint_interval_ms=self._environment.checkpoint_interval_ms,
+                went_back=self._assignment.went_back,
                 open_function=lambda function: self._open_function(node.uid, function),
             )
         )

@@ -3,7 +3,7 @@ know of such a table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow as pa
 from onceflow.runtime.records import Indices, UInt64s
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.snapshot_options import SnapshotOptions
-from onceflow.runtime.state.table import LiveRows
+from onceflow.runtime.state.table import LiveRows, RowColumn
 
 if TYPE_CHECKING:  # it has kernels beneath it, and who decides knows this protocol
     from onceflow.runtime.state.increments import Identities, Increments
@@ -31,6 +31,11 @@ class KeyedGroups(Protocol):
 
     def __len__(self) -> int:
         """How many rows there are; it may count some that are not any more."""
+        ...
+
+    @property
+    def columns(self) -> Mapping[str, RowColumn]:
+        """What it keeps by row for others, by the name in a snapshot. All else lies in Arrow or in arrays."""
         ...
 
     @property

@@ -14,6 +14,8 @@ from onceflow.runtime.state.table import Frozen, LiveRows
 class NumberColumn:
     """A RowColumn of int64, changed in place. A row that was just added, or cleared, has 0."""
 
+    has_numbers_only = True
+
     def __init__(self) -> None:
         self._column = FreezableColumn(np.int64)
 
@@ -58,6 +60,8 @@ class NumberColumn:
 
 class FlagColumn:
     """A RowColumn of flags. A snapshot leaves it out where none is set."""
+
+    has_numbers_only = True
 
     def __init__(self) -> None:
         self._column = FreezableColumn(np.bool_)

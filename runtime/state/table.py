@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +84,17 @@ class RowColumn(Protocol):
 
     def load(self, rows: Indices, values: pa.Array, /) -> None:
         """Restore these rows, which are new, from a snapshot; not called if it has no such column."""
+        ...
+
+
+@runtime_checkable
+class CompactColumn(Protocol):
+    """A RowColumn that says how its values lie in memory."""
+
+    @property
+    def has_numbers_only(self) -> bool:
+        """Whether all that it has are arrays of numbers, and no Python objects: so its column of a snapshot
+        has its size, too, if there is no text in it."""
         ...
 
 

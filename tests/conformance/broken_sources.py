@@ -39,6 +39,11 @@ class FindsFinishedAgain(FolderEnumerator):
         return super().discover_unfinished(known, None)
 
 
+class FindsNothingBehindTheFirst(FolderEnumerator):
+    def discover_unfinished(self, known: frozenset[str], finished: Json) -> Sequence[SplitState]:
+        return [] if finished else super().discover_unfinished(known, finished)
+
+
 class NamesByProcess(FolderEnumerator):
     def initial_splits(self) -> Sequence[SplitState]:
         return [
@@ -203,6 +208,8 @@ SOURCE_KILLERS: dict[Any, str] = {
     NamesByProcessKit: "a_new_process_finds_the_same_splits",
     KeepsItsPositionsKit: "a_new_process_reads_on",
     FindsFinishedAgain: """finished_splits_are_not_discovered_again
+        splits_finish_in_any_order_and_may_be_told_twice""",
+    FindsNothingBehindTheFirst: """finished_splits_are_not_discovered_again
         splits_finish_in_any_order_and_may_be_told_twice""",
     RemembersAll: "what_is_remembered_is_smaller_than_what_is_forgotten",
     NeverForgets: "a_reader_forgets_finished_splits",

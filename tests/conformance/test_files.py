@@ -122,6 +122,28 @@ class TestAvro(Files):
     in_new_processes = False
 
 
+class InPieces(Files):
+    """Files that are cut: several splits of one file, which are finished one by one."""
+
+    in_new_processes = False
+
+    def source(self) -> FileSource:
+        form = replace(FORMATS[self.ending][0], split_size=300)
+        return files_source(f"{self.folder}/*.{self.ending}", SCHEMA, form, None, None)
+
+
+class TestJsonLinesInPieces(InPieces):
+    ending = "jsonl"
+
+
+class TestAvroInPieces(InPieces):
+    ending = "avro"
+
+
+class TestParquetInPieces(InPieces):
+    ending = "parquet"
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
     with S3Server(gateway()) as server:

@@ -108,7 +108,7 @@ def check_folder(folder: Path, records: int) -> None:
 
 def test_nobody_ever_sees_half_a_file_and_each_row_is_there_once(start_job: Any, tmp_path: Path) -> None:
     job = KilledJob(start_job, tmp_path / "ck", (str(tmp_path / "out"), {}), sorted(KINDS), 12_000)
-    job.run(["driver and slots"] * 2, 3_000, "threads[2]")
+    job.run(["driver and slots"] * 2, 1_000, "threads[2]")
     check_folder(tmp_path / "out", 12_000)
 
 
@@ -118,7 +118,7 @@ def test_the_same_on_s3(server: S3Server, start_job: Any, tmp_path: Path) -> Non
     job = KilledJob(
         start_job, tmp_path / "ck", place, ["columns", "packed", "joined", "joined_blocks"], 12_000
     )
-    job.run(["driver and slots"] * 2, 3_000, "threads[2]")
+    job.run(["driver and slots"] * 2, 1_000, "threads[2]")
     assert not server.uploads(bucket), "those of attempts that are gone were aborted"
 
 

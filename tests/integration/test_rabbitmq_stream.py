@@ -17,9 +17,10 @@ import pytest
 from onceflow.connectors.formats import Json
 from onceflow.connectors.rabbitmq import RabbitStreamSource
 from onceflow.runtime.clock import SystemClock
-from onceflow.runtime.contracts import ReaderContext, SplitState
+from onceflow.runtime.contracts import BatchLimit, ReaderContext, SplitState
 from onceflow.runtime.errors import BadRecordError, DataLossError, Fatal, Unavailable
 from onceflow.sinks.print import PrintSink
+from onceflow.structured_streaming.any_source.batch_reading import RowShape, read_splits
 from onceflow.testing.kit import SourceKit
 from tests.rabbitmq_server import WHY_NOT, RabbitServer
 
@@ -73,6 +74,60 @@ class TestStreams(SourceKit):
     def source(self) -> RabbitStreamSource:
         name, url = str(self.settings["super_stream"]), str(self.settings["url"])
         return RabbitStreamSource(super_stream=name, url=url, value=Json(SCHEMA), until="latest")
+
+
+# --- Batches --------------------------------------------------------------------------------------------
+
+
+def test_batches_of_streams_have_each_message_once_and_again_the_same(server: RabbitServer) -> None:
+    """Planned by one planner after another, with a partition that has nothing yet."""
+    name = f"p{uuid.uuid4().hex[:10]}"
+    for partition in range(2):
+        declare(server, f"{name}-{partition}")
+    publish(server, f"{name}-0", range(10))
+    source = RabbitStreamSource(super_stream=name, url=server.url, value=Json(SCHEMA))
+    place: Any = source.open_planner(SystemClock(), BatchLimit()).first()
+    seen: list[int] = []
+    for first in (10, 20):
+        planner = source.open_planner(SystemClock(), BatchLimit(records=4))
+        planner.hold()
+        while (end := json.loads(json.dumps(planner.next(place)))) != place:
+            tasks = planner.tasks(place, end)
+            for splits in tasks:
+                rows = [numbers(read_to_end(source, splits)) for _ in range(2)]
+                assert rows[0] == rows[1]
+                assert len(rows[0]) <= 4
+                seen += rows[0]
+            place = end
+        publish(server, f"{name}-1", range(first, first + 10))
+    assert seen == list(range(20))
+
+
+def test_a_stream_that_was_made_anew_is_not_read_on_in_batches(server: RabbitServer) -> None:
+    stream = new_stream(server, range(5))
+    source = source_of(server, stream)
+    planner = source.open_planner(SystemClock(), BatchLimit())
+    planner.hold()
+    place = planner.next(planner.next(planner.first()))
+    with closing(server.connect()) as connection:
+        connection.channel().queue_delete(stream)
+    declare(server, stream)
+    publish(server, stream, range(3))
+    anew = source.open_planner(SystemClock(), BatchLimit())
+    with pytest.raises(DataLossError, match="deleted and made anew"):
+        plan_until_told(anew, place)
+
+
+def plan_until_told(planner: Any, place: Any) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:  # the server counts each few seconds
+        planner.next(place)
+        threading.Event().wait(0.1)
+
+
+def read_to_end(source: RabbitStreamSource, splits: Sequence[SplitState]) -> list[Any]:
+    shape = RowShape(SCHEMA)
+    return [row for batch in read_splits(source, splits, shape) for row in batch.to_pylist()]
 
 
 # --- Readers --------------------------------------------------------------------------------------------

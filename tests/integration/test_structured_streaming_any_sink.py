@@ -280,9 +280,25 @@ def test_a_delta_table_has_each_batch_once_in_one_commit(spark: Any, tmp_path: P
         query.run(lambda rows: rows.selectExpr("id + 100 as id", "name"), partition_by="name")
     rows = sorted((row["id"], row["name"]) for row in read_delta(str(tmp_path / "table")))
     assert rows == [(0, "a"), (1, "a"), (10, "b"), (11, "b")]
-    query.add({"id": 2, "name": "a"})
-    with pytest.raises(Exception, match="onceflow-delta can't write by key"):
-        query.run(key="id")
+
+
+def test_a_delta_table_by_key_has_the_last_row_of_each_whichever_task_brings_it(
+    spark: Any, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "table")
+    query = Query(spark, tmp_path, "onceflow-delta", path=path, create_table="true", key="id")
+    for batch in range(2):
+        query.add(*({"id": n, "name": f"{batch}"} for n in range(batch, 20)))
+        query.run(
+            lambda rows: rows.selectExpr("id", "name", "explode(shuffle(sequence(0, 9))) as at").repartition(
+                4, "at"
+            ),
+            order_by="at",
+        )
+        forget_last_commit(query.checkpoint)
+        query.run(lambda rows: rows.selectExpr("id", "'again' as name", "1 as at"), order_by="at")
+    rows = sorted((row["id"], row["name"], row["at"]) for row in read_delta(path))
+    assert rows == [(n, "0" if n == 0 else "1", 9) for n in range(20)]
 
 
 def test_an_iceberg_table_has_each_batch_once_in_one_snapshot(spark: Any, tmp_path: Path) -> None:
@@ -298,9 +314,20 @@ def test_an_iceberg_table_has_each_batch_once_in_one_snapshot(spark: Any, tmp_pa
     rows = sorted((row["id"], row["name"]) for row in read_iceberg(table.metadata_location))
     assert rows == [(0, "a"), (1, "a"), (10, "b"), (11, "b")]
     assert len(table.snapshots()) == 2
-    query.add({"id": 2, "name": "a"})
-    with pytest.raises(Exception, match="onceflow-iceberg can't write by key"):
-        query.run(key="id")
+
+
+def test_an_iceberg_table_by_key_has_the_last_row_of_each(spark: Any, tmp_path: Path) -> None:
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/w"}
+    options = {"catalog": json.dumps(catalog), "table": "shop.rows", "create_table": "true"}
+    query = Query(spark, tmp_path, "onceflow-iceberg", key="id", order_by="at", **options)
+    for batch in range(2):
+        query.add(*({"id": n, "name": f"{batch}"} for n in range(batch, 20)))
+        query.run(
+            lambda rows: rows.selectExpr("id", "name", "explode(sequence(9, 0)) as at").repartition(4, "at")
+        )
+    table = load_catalog(None, **catalog).load_table("shop.rows")
+    rows = sorted((row["id"], row["name"], row["at"]) for row in read_iceberg(table.metadata_location))
+    assert rows == [(n, "0" if n == 0 else "1", 9) for n in range(20)]
 
 
 def test_a_batch_of_files(files: Query) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from tests.cdc_tables import MANY_SLOTS, make_table
 from tests.integration.killed_query import KilledQuery
 from tests.kinesis_server import WHY_NOT, KinesisServer
 from tests.postgres_server import PostgresServer
+from tests.rabbitmq_server import WHY_NOT as NO_RABBITMQ
+from tests.rabbitmq_server import RabbitServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -44,6 +47,34 @@ def run(spark: Any, folder: Path, source: str, schema: str | None, **options: An
 
 def batches(folder: Path) -> int:
     return len([path for path in (folder / "checkpoint/offsets").iterdir() if path.name.isdecimal()])
+
+
+# --- Streams of RabbitMQ ---------------------------------------------------------------------------------
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.skipif(bool(NO_RABBITMQ), reason=NO_RABBITMQ)
+def test_a_stream_of_rabbitmq_is_read_on_where_it_was_left(spark: Any, tmp_path: Path) -> None:
+    with RabbitServer() as server:
+        options = {
+            "streams": "payments",
+            "url": server.url,
+            "maxRecordsPerTrigger": 30,
+            "offset_column": "at",
+        }
+        for first in (0, 50):
+            with closing(server.connect()) as connection:
+                channel = connection.channel()
+                channel.confirm_delivery()
+                channel.queue_declare("payments", durable=True, arguments={"x-queue-type": "stream"})
+                for n in range(first, first + 50):
+                    channel.basic_publish("", "payments", json.dumps({"n": n}).encode())
+            run(spark, tmp_path, "onceflow-rabbitmq-stream", "n BIGINT, at BIGINT", **options)
+            rows = sorted(in_files(tmp_path / "out"), key=lambda row: row["n"])
+            assert rows == [{"n": n, "at": row["at"]} for n, row in enumerate(rows)]
+            assert len(rows) == first + 50
+            assert len({row["at"] for row in rows}) == first + 50
+        assert batches(tmp_path) >= 4
 
 
 # --- Files ----------------------------------------------------------------------------------------------

@@ -145,7 +145,11 @@ public final class FlinkTotals {
         configuration.setString("execution.checkpointing.interval", "1 s");
         configuration.setString("execution.checkpointing.mode", "EXACTLY_ONCE");
         configuration.setString("execution.checkpointing.dir", args[3]);
-        configuration.setString("state.backend.type", "hashmap");
+        configuration.setString("state.backend.type", args[5]);
+        if (args[5].equals("rocksdb")) {
+            configuration.setString("execution.checkpointing.incremental", "true");
+            configuration.setString("taskmanager.memory.managed.size", "512m");
+        }
         configuration.setString("pipeline.object-reuse", "true");
         configuration.setString("parallelism.default", args[4]);
         StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment(configuration);

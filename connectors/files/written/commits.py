@@ -30,6 +30,7 @@ from onceflow.connectors.files.written.joining import JOINED, Joins, SmallFiles
 from onceflow.connectors.files.written.output_store import OutputStore
 from onceflow.connectors.files.written.part import attempt_of
 from onceflow.connectors.files.written.plan import Ledger, Plan, Promise, plan_commit
+from onceflow.connectors.files.written.taking_back import BegunAt, take_back
 from onceflow.runtime.errors import DataLossError, Fenced
 
 _DONE, _BEGUN = "committed-", "committing-"
@@ -62,9 +63,7 @@ class OutputCommits:
         have happened.
         """
         notes = self._check_current()
-        before = Ledger()
-        if self._seen is not None and (content := self._store.read_note(_done(self._seen))):
-            before = Ledger.from_json(json.loads(content))
+        before = self._ledger()
         begun = f"{_BEGUN}{checkpoint_id:010d}"
         arguments = (before, promises, self._attempt, checkpoint_id, self._joining)
         if begun not in notes:
@@ -78,6 +77,23 @@ class OutputCommits:
         groups = [Group.from_json(each) for each in json.loads(self._store.read_note(begun) or b"[]")]
         self._carry_out(checkpoint_id, plan_commit(*arguments, groups), notes)
         self._seen = checkpoint_id
+
+    def take_back(self, checkpoint_id: int, to: int, promises: Sequence[Promise], begun_at: BegunAt) -> None:
+        """What was committed after checkpoint `to` is seen no more, and the ledger says `checkpoint_id`.
+        `promises`: those of `to`. May be called again; raises what `commit` raises. Not with joined files."""
+        if self._seen is None or self._seen < to:
+            self.commit(to, promises)
+        self._check_current()
+        ledger = take_back(self._store, self._ledger(), promises, to, begun_at, self._marker)
+        self._write_done(checkpoint_id, ledger)
+        self._seen = checkpoint_id
+        self._sweep(checkpoint_id, Plan((), (), (), (), ledger, ()), self._store.notes())
+
+    def _ledger(self) -> Ledger:
+        """What was said with the latest commit."""
+        if self._seen is not None and (content := self._store.read_note(_done(self._seen))):
+            return Ledger.from_json(json.loads(content))
+        return Ledger()
 
     def _check_current(self) -> list[str]:
         """The names of all hidden files. Raises Fenced if somebody has committed since `last_committed`."""

@@ -59,6 +59,18 @@ class FolderFiles(Protocol):
         """Raises FileNotFoundError, FileExistsError."""
         ...
 
+    def replace(self, old: str, new: str) -> None:
+        """Rename, in one step, over what has the new name."""
+        ...
+
+    def size(self, path: str) -> int | None:
+        """How many bytes a file has; None: there is none."""
+        ...
+
+    def all_files(self, folder: str) -> list[str]:
+        """The files in a folder and below it, by their paths from there."""
+        ...
+
     def delete(self, path: str) -> None:
         """One that is not there is no error."""
         ...
@@ -137,6 +149,22 @@ class LocalFiles:
             raise FileExistsError(new)
         os.rename(old, new)
 
+    def replace(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def size(self, path: str) -> int | None:
+        try:
+            return os.path.getsize(path)
+        except FileNotFoundError:
+            return None
+
+    def all_files(self, folder: str) -> list[str]:
+        return [
+            os.path.relpath(os.path.join(where, name), folder)
+            for where, _, names in os.walk(folder)
+            for name in names
+        ]
+
     def delete(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -193,6 +221,23 @@ class HdfsFiles:
 
     def rename(self, old: str, new: str) -> None:
         self._fs.mv(old, new, overwrite=False)
+
+    def replace(self, old: str, new: str) -> None:
+        self._fs.mv(old, new, overwrite=True)
+
+    def size(self, path: str) -> int | None:
+        try:
+            return int(self._fs.size(path))
+        except FileNotFoundError:
+            return None
+
+    def all_files(self, folder: str) -> list[str]:
+        try:
+            found = self._fs.find(folder)
+        except FileNotFoundError:
+            return []
+        beginning = f"{folder.rstrip('/')}/"
+        return [str(path)[str(path).index(beginning) + len(beginning) :] for path in found]
 
     def delete(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -74,5 +74,13 @@ def is_name_of(path: str, uid: str, lineage: str) -> bool:
     return name.startswith(f"{uid}-") and f"-{lineage[:8]}." in name
 
 
+def begun_at(path: str, uid: str, lineage: str) -> int | None:
+    """The checkpoint id in a name that `part_name` has made for this sink of this job; None: it has not."""
+    if not is_name_of(path, uid, lineage):
+        return None
+    number = path.rpartition("/")[2].removeprefix(f"{uid}-").partition("-")[0]
+    return int(number) if len(number) == 10 and number.isdecimal() else None
+
+
 def _protocol(url: str) -> str:
     return url.partition("://")[0].rpartition("::")[2] if "://" in url else "file"

@@ -97,8 +97,21 @@ class OutputStore(Protocol):
         """An empty file with this name in this folder, for all to see; it may be there."""
         ...
 
+    def shown(self) -> list[str]:
+        """The names of all files that are to be seen in the folder and below it, this sink's and others'."""
+        ...
+
+    def take_away(self, names: Sequence[str]) -> None:
+        """Files that are seen are no more; one that is not there is no error."""
+        ...
+
+    def cut(self, name: str, size: int) -> bool:
+        """A file that is seen has its first `size` bytes only, in one step. False: it has no more, or is not
+        there."""
+        ...
+
     def make_names_durable(self) -> None:
-        """What `show` and `mark` did outlives a power cut from here on."""
+        """What was shown, marked, taken away and cut outlives a power cut from here on."""
         ...
 
     def leftovers(self) -> Sequence[tuple[str, str]]:

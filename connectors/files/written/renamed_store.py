@@ -93,6 +93,27 @@ class RenamedStore:
         self._files.finish(self._files.create(path))
         self._changed.add(path)
 
+    def shown(self) -> list[str]:
+        below = self._files.all_files(str(self._folder))
+        hidden = f"{self._hidden.relative_to(self._folder).parts[0]}/"
+        return [name for name in below if not name.startswith(hidden)]
+
+    def take_away(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._files.delete(str(self._folder / name))
+            self._changed.add(str(self._folder / name))
+
+    def cut(self, name: str, size: int) -> bool:
+        path = str(self._folder / name)
+        if (self._files.size(path) or 0) <= size:
+            return False
+        self._make_folder(str(self._hidden))
+        shorter = str(self._hidden / f"cut-{uuid.uuid4().hex}")
+        self._files.copy(path, shorter, size)
+        self._files.replace(shorter, path)
+        self._changed.add(path)
+        return True
+
     def make_names_durable(self) -> None:
         for folder in folders_of(sorted(self._changed)):
             self._files.sync(folder)

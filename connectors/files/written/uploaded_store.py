@@ -135,6 +135,20 @@ class UploadedStore:
     def mark(self, folder: str, name: str) -> None:
         self._uploads.put(f"{self._folder}{folder}/{name}", b"")
 
+    def shown(self) -> list[str]:
+        hidden = self._hidden.removeprefix(self._folder).partition("/")[0] + "/"
+        return [name for name in self._uploads.names(self._folder) if not name.startswith(hidden)]
+
+    def take_away(self, names: Sequence[str]) -> None:
+        self._uploads.delete([self._folder + name for name in names])
+
+    def cut(self, name: str, size: int) -> bool:
+        key = self._folder + name
+        if (self._uploads.size(key) or 0) <= size:
+            return False
+        self._uploads.put(key, self._uploads.get(key)[:size])
+        return True
+
     def make_names_durable(self) -> None:
         """They are."""
 

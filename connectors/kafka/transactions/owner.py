@@ -98,8 +98,9 @@ class OwnerTransactions:
                 raise Fatal(
                     f"the output of {self._ledger.transactional_id} is committed up to checkpoint "
                     f"{entry.checkpoint_id}, but the job starts from checkpoint {restored_checkpoint_id}: it "
-                    "would write that output again. "
-                    f"Start from checkpoint {entry.checkpoint_id} or later, or in a new checkpoint folder"
+                    f"would write that output again. Start from checkpoint {entry.checkpoint_id} or later, "
+                    f"accept it with --accept-duplicates-after {restored_checkpoint_id}, or use a new "
+                    "checkpoint folder"
                 )
             self._transact(entry.checkpoint_id if entry is not None else 0, [])
 

@@ -87,6 +87,7 @@ class OnceflowDelta(SinkDataSource):
         {
             "path": path,
             "key": names,
+            "order_by": text,
             "partition_by": names,
             "create_table": yes_or_no,
             "schema_evolution": text,
@@ -122,6 +123,7 @@ class OnceflowIceberg(SinkDataSource):
             "catalog": _catalog,
             "table": text,
             "key": names,
+            "order_by": text,
             "partition_by": names,
             "create_table": yes_or_no,
             "schema_evolution": text,

@@ -18,7 +18,8 @@ Two kinds of sinks can be registered, and nothing else has to be written for the
 - a CommittingSink: tasks write parts with the sink's own writers (`recover` of nothing, `write`, `pre_commit`
   of checkpoint batchId + 1, `stage`; subtask is the partition), and the driver's committer commits what they
   have named. Spark may run a task twice at once, with the same subtask and attempt: names of files need
-  something random. Rows of one key may come to several writers, so one with `partition_columns` is refused.
+  something random. Rows of one key may come to several writers, so one with `partition_columns` is refused,
+  unless it is a SettlingSink.
 
 What both may rely on is what the runtime gives them: a checkpoint that was tried is only ever tried again
 with the same committables, whatever Spark does (batch_commits.py says how). Row kinds are never given:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceflow.connectors.staged_commits.writer import TargetSink
-from onceflow.runtime.contracts import CommittingSink, PartitionedSink, Sink
+from onceflow.runtime.contracts import CommittingSink, PartitionedSink, SettlingSink, Sink
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.nearest import nearest
 from onceflow.structured_streaming.any_sink.sink_format import SinkFormat
@@ -93,7 +93,8 @@ def _check_sink(form: SinkFormat, sink: Sink) -> None:
     if isinstance(sink, TargetSink):
         return
     assert isinstance(sink, CommittingSink), f"{form.name}: see sink_format.py for what can be registered"
-    if isinstance(sink, PartitionedSink) and sink.partition_columns:
+    settles = isinstance(sink, SettlingSink) and sink.settles_keys
+    if isinstance(sink, PartitionedSink) and sink.partition_columns and not settles:
         raise OptionError(
             f"{form.name} can't write by key ({', '.join(sink.partition_columns)}): Spark brings the rows of "
             "a key to several tasks; leave the key out, or take onceflow's runtime"

@@ -15,6 +15,7 @@ from onceflow.structured_streaming.any_source.source_format import SourceFormat
 from onceflow.structured_streaming.option_texts import (
     Convert,
     duration,
+    names,
     number,
     per_second,
     size,
@@ -74,6 +75,41 @@ class OnceflowKinesis(SourceDataSource):
         needs=("stream",),
         limits={"max_time_per_trigger": ("span_ms", duration)},
         by_default=BatchLimit(span_ms=60_000),
+    )
+
+
+def _offset_or_start(name: str, value: str) -> Any:
+    """`earliest`, `latest`, an offset, or a time with its zone."""
+    return int(value) if value.isdigit() else _start(name, value)
+
+
+def _rabbitmq_stream(given: Mapping[str, Any], columns: pa.Schema) -> Source:
+    from onceflow.connectors.formats import Json
+    from onceflow.connectors.rabbitmq import RabbitStreamSource
+
+    beside = _beside("onceflow-rabbitmq-stream", given, columns)
+    value = pa.schema([field for field in columns if field.name not in beside])
+    source: Source = RabbitStreamSource(value=Json(value), **given)
+    return source
+
+
+class OnceflowRabbitmqStream(SourceDataSource):
+    """Streams of RabbitMQ: connectors/rabbitmq."""
+
+    reading = SourceFormat(
+        "onceflow-rabbitmq-stream",
+        _rabbitmq_stream,
+        {
+            "streams": names,
+            "super_stream": text,
+            "url": text,
+            "start": _offset_or_start,
+            "offset_column": text,
+            "stream_column": text,
+            "prefetch": number,
+            "timeout": text,
+        },
+        limits={"max_records_per_trigger": ("records", number)},
     )
 
 
@@ -153,6 +189,7 @@ class OnceflowNexmark(SourceDataSource):
 
 FORMATS: tuple[type[SourceDataSource], ...] = (
     OnceflowKinesis,
+    OnceflowRabbitmqStream,
     OnceflowPostgresCdc,
     OnceflowGenerator,
     OnceflowNexmark,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -19,7 +19,7 @@ from onceflow.runtime.state.increments import FrozenIncrement, Identities, Incre
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.overflow import NO_ROWS
 from onceflow.runtime.state.snapshot_options import SnapshotOptions
-from onceflow.runtime.state.table import LiveRows
+from onceflow.runtime.state.table import LiveRows, RowColumn
 
 
 class Side(Protocol):
@@ -79,6 +79,10 @@ class JoinedRows:
 
     def __len__(self) -> int:
         return self.size
+
+    @property
+    def columns(self) -> Mapping[str, RowColumn]:
+        return {}  # rows are batches
 
     @property
     def size(self) -> int:

@@ -195,6 +195,7 @@ class AggregateValues:
             else BuiltinColumn(typed, self._arguments.add(typed))
             for typed in aggregates
         }
+        self.has_numbers_only = all(isinstance(column, BuiltinColumn) for column in self._columns.values())
         self._begun = Begun()
         self._size = 0
         self.results = ResultRows(self._columns, output, self._begun).results

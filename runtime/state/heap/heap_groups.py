@@ -7,7 +7,7 @@ and may change in anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +26,7 @@ from onceflow.runtime.state.heap.key_rows import key_rows
 from onceflow.runtime.state.increments import FrozenIncrement, Increments
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.snapshot_options import SnapshotOptions
-from onceflow.runtime.state.table import NOT_THERE, Layout, LiveRows
+from onceflow.runtime.state.table import NOT_THERE, Layout, LiveRows, RowColumn
 
 _KEYS_MIN = 1 << 10
 """How many keys are kept even if they have no rows."""
@@ -54,6 +54,10 @@ class HeapGroups:
         self.increments: Increments | None = None
         """Which keys have changed since which snapshot, if these build on each other."""
         compile_kernels(self._key_columns, layout.schema)
+
+    @property
+    def columns(self) -> Mapping[str, RowColumn]:
+        return self._columns
 
     def __len__(self) -> int:
         return self.size - self._removed

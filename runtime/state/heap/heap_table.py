@@ -71,6 +71,11 @@ class HeapTable:
         self.note_changed(found.rows)
         return found.rows
 
+    @property
+    def columns(self) -> Mapping[str, RowColumn]:
+        """The columns of the layout."""
+        return self._columns
+
     def live_rows(self) -> LiveRows:
         """The rows in use."""
         return self._index.live_rows()

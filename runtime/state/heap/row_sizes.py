@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from onceflow.runtime.state.columns import is_word
 from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.heap.heap_table import HeapTable
+from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN
 from onceflow.runtime.state.plain_values import plain_values
-from onceflow.runtime.state.table import LiveRows
+from onceflow.runtime.state.table import CompactColumn, LiveRows
 
 SAMPLE_ROWS = 128
 _ROW_BYTES = 160
@@ -50,8 +53,23 @@ class RowSizes:
             return _ROW_BYTES
         sample = np.sort(self._random.choice(live, count, replace=False))
         batch = self._table.freeze_rows(LiveRows(self._table.size, sample), 1).piece(0, count)
-        columns = [plain_values(column) for column in batch.columns[1:]]
-        return _ROW_BYTES + sum(map(deep_bytes, columns)) // count
+        taken = 0
+        for field, array in zip(batch.schema, batch.columns, strict=True):
+            if field.name != KEY_GROUP_COLUMN:
+                lies_in_arrow = self._lies_in_arrow(field.name, field.type)
+                taken += array.nbytes if lies_in_arrow else deep_bytes(plain_values(array))
+        return _ROW_BYTES + taken // count
+
+    def _lies_in_arrow(self, name: str, of: pa.DataType) -> bool:
+        """Whether a column of a snapshot is as large as what the table has in memory. Keys and starts are."""
+        column = self._table.columns.get(name)
+        if column is None:
+            return True
+        return isinstance(column, CompactColumn) and column.has_numbers_only and _is_of_words(of)
+
+
+def _is_of_words(of: pa.DataType) -> bool:
+    return all(_is_of_words(field.type) for field in of) if pa.types.is_struct(of) else is_word(of)
 
 
 def deep_bytes(values: Sequence[Any]) -> int:

@@ -19,6 +19,9 @@ from onceflow.runtime.state.table import IncrementalTable, Layout
 
 _ROCKS_PART = 4
 """RocksDB's blocks and write buffers take one part of so many; rows in memory have the others."""
+_BESIDE_BYTES = 24 << 20
+"""What goes with it beside rows and RocksDB's share, whatever these are: what a batch is read into, pieces of
+columns, and memory that the allocators keep (measured with benchmarks/columns_on_disk.py)."""
 ROWS_MIN = 64
 
 
@@ -35,12 +38,13 @@ class RocksBackend:
         folder: Path | None = None,
         snapshots: SnapshotOptions = WHOLE,
     ) -> None:
-        """`rows_min`: so many of each table are in memory in any case; `rows_bytes`: what all may take there,
-        if it is not what RocksDB leaves of the memory; `folder`: where scratch folders are made, if it is not
-        where temporary files are."""
+        """`memory_bytes`: what all of it may add to the process; `rows_min`: so many of each table are in
+        memory in any case; `rows_bytes`: what all may take there, if it is not what RocksDB leaves of the
+        memory; `folder`: where scratch folders are made, if it is not where temporary files are."""
         self.snapshots = snapshots
-        of_rocks = memory_bytes // _ROCKS_PART
-        self._share = MemoryShare(memory_bytes - of_rocks if rows_bytes is None else rows_bytes)
+        usable = max(memory_bytes - _BESIDE_BYTES, memory_bytes // 2)
+        of_rocks = usable // _ROCKS_PART
+        self._share = MemoryShare(usable - of_rocks if rows_bytes is None else rows_bytes)
         self._memory = SharedMemory(of_rocks)
         self._rows_min = rows_min
         self._folder = folder

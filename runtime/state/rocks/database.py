@@ -33,6 +33,9 @@ from onceflow.runtime.state.rocks.scratch import ScratchFolder
 
 WRITE_ROWS = 1 << 13
 """How many rows are written at once."""
+GET_ROWS = 256
+"""How many rows are read at once: RocksDB keeps the blocks of all of them in memory meanwhile, also beyond
+the bound of its cache."""
 _CACHE_PARTS = 2
 """The write buffers may take one of so many parts of the cache."""
 _WRITE_BUFFER_BYTES = 64 << 20
@@ -80,7 +83,10 @@ class Database:
 
     def get(self, ids: Sequence[bytes]) -> list[bytes | None]:
         """The content of each row; None: there is none. Quickest in the order of ids."""
-        found: list[bytes | None] = self._db.get([_ROW + row_id for row_id in ids])  # type: ignore[assignment]
+        found: list[bytes | None] = []
+        for first in range(0, len(ids), GET_ROWS):
+            keys = [_ROW + row_id for row_id in ids[first : first + GET_ROWS]]
+            found += self._db.get(keys)  # type: ignore[arg-type]
         return found
 
     def put(self, rows: Iterable[tuple[bytes, bytes]]) -> None:

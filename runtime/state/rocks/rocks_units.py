@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s
 from onceflow.runtime.state.columns import GrowableColumn
@@ -83,8 +84,8 @@ class RocksUnits(ABC):
         """When it was used last, by unit, counted in calls."""
         self._now = 0
         self._is_awaited = GrowableColumn(np.bool_)
-        """Whether RocksDB has the time at which it wakes, by unit: it is not written again each time that the
-        unit goes. Known of tables with starts only, whose rows wake at their start."""
+        """Whether RocksDB has the time at which it wakes, by unit, so that it is not written again. Known of
+        tables with starts only, whose rows wake at their start."""
         self._first: dict[int, int | None] = {}
         """The earliest time that RocksDB may have, by kind."""
         self._passed: dict[int, int] = {}
@@ -198,7 +199,7 @@ class RocksUnits(ABC):
 
     def _bring(self, identities: Identities) -> Indices:
         """Load those of these units that are away: their numbers."""
-        # A unit may have two times, one of which it had before it was here last.
+        # A unit may have two times, and has come back at the first.
         return self._load_found(self._contents_away(identities))
 
     def _load_found(self, found: Sequence[bytes]) -> Indices:
@@ -222,6 +223,8 @@ class RocksUnits(ABC):
             in_order = [contents[place] for place in order.tolist()]
             self._database.put(zip(row_ids(identities[order]), in_order, strict=True))
             first += len(contents)
+        # What the allocator keeps of such pieces would be memory beside the bound.
+        pa.default_memory_pool().release_unused()
         before = self._stored()[units]
         self._units += int(np.count_nonzero(before == 0))
         self._rows += int(np.sum(counts - before))
@@ -288,9 +291,8 @@ class RocksUnits(ABC):
 
     def _use(self, units: Indices) -> None:
         self._now += 1
-        self._stored_rows.grow(self._size)
-        self._used.grow(self._size)
-        self._is_awaited.grow(self._size)
+        for column in (self._stored_rows, self._used, self._is_awaited):
+            column.grow(self._size)
         self._used.values[units] = self._now
 
     def _stored(self) -> npt.NDArray[np.int32]:

@@ -1,6 +1,7 @@
 """What every source must do whose finished splits are pruned (PruningSource).
 
-The source under test has two splits or more, all of which can be read to their end.
+The source under test has two splits or more that are found independently, all of which can be read to their
+end.
 """
 
 from __future__ import annotations
@@ -19,22 +20,25 @@ from onceflow.runtime.testing.conformance.sources import initial_splits, open_re
 )
 def finished_splits_are_not_discovered_again(source: Source) -> None:
     splits = initial_splits(source)
+    with_each = found_together(source)
     for count in range(len(splits) + 1):
         finished = add(source, None, range(count))
         found = discover(source, frozenset(), finished)
-        assert found == {s.split_id for s in splits[count:]}, f"with {count} finished"
+        gone = set().union(*with_each[:count])
+        assert found == {s.split_id for s in splits} - gone, f"with {count} finished"
         known = frozenset(s.split_id for s in splits[count:])
         assert discover(source, known, finished) == set(), "known ones are not new"
 
 
 @quotations.of(PruningSource.add_finished, "a split may come a second time.")
 def splits_finish_in_any_order_and_may_be_told_twice(source: Source) -> None:
-    count = len(initial_splits(source))
+    splits = initial_splits(source)
+    count, with_each = len(splits), found_together(source)
     forwards = add(source, None, range(count))
     backwards: Json = None
     for number in reversed(range(count)):
         backwards = add(source, add(source, backwards, [number]), [number])
-        left = {s.split_id for s in initial_splits(source)[:number]}
+        left = {s.split_id for s in splits} - set().union(*with_each[number:])
         assert discover(source, frozenset(), backwards) == left
     assert backwards == forwards, "what was finished does not depend on the order"
 
@@ -64,6 +68,27 @@ PRUNING_CHECKS: Sequence[Callable[[Source], None]] = (
     what_is_remembered_is_smaller_than_what_is_forgotten,
     a_reader_forgets_finished_splits,
 )
+
+
+def found_together(source: Source) -> list[set[str]]:
+    """For each split those that are not discovered any more once it has finished: itself, and those that are
+    always found with it. Asserts that it is the same for all of these, and that others are discovered."""
+    splits = initial_splits(source)
+    every = [s.split_id for s in splits]
+    found = [
+        set(every) - discover(source, frozenset(), add(source, None, [number]))
+        for number in range(len(every))
+    ]
+    for split_id, together in zip(every, found, strict=True):
+        assert split_id in together, f"{split_id} has finished, and is discovered again"
+        assert all(found[every.index(other)] == together for other in together), (
+            f"{split_id} has finished, and {sorted(together)} are not discovered any more"
+        )
+    assert len({frozenset(together) for together in found}) > 1, (
+        "once one split has finished none is discovered any more; conformance needs two that are found "
+        "independently"
+    )
+    return found
 
 
 def add(source: Source, finished: Json, numbers: Sequence[int]) -> Json:

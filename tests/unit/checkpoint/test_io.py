@@ -226,8 +226,10 @@ def test_a_checkpoint_with_a_missing_file_stops_and_offers_the_last_good_one() -
     assert "the last good checkpoint is 1" in answer.reason
     chosen = driver(store)
     chosen.from_checkpoint_id = 1
-    assert opened(chosen).manifest.checkpoint_id == 1
-    assert opened(driver(store)).manifest.checkpoint_id == 1, "the choice outlives a crash"
+    back = opened(chosen).manifest
+    assert (back.checkpoint_id, back.promised_id) == (3, 1), "a copy of checkpoint 1 is the next one"
+    assert back.states == read_log(store).completed()[1][1].states
+    assert opened(driver(store)).manifest.checkpoint_id == 3, "the choice outlives a crash"
 
 
 def test_lost_input_is_fatal_and_takes_no_attempt() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
+
+from onceflow.cli.compare import app
 
 PROGRAM = """
 import json, sys
@@ -76,6 +81,18 @@ def test_what_the_sinks_would_get_is_in_files_and_two_programs_can_be_compared(f
     for factor in (1, 2):
         done = run(folder, factor, f"ck-{factor}", "--dry-sink", f"out-{factor}")
         assert done.returncode == 0, done.stderr
+    same, said = compare(folder, "out-1", "out-1")
+    assert (same, [sink["differ"] for sink in said["sinks"]]) == (0, [False, False])
+    different, said = compare(folder, "out-1", "out-2")
+    sinks = {sink["uid"]: sink for sink in said["sinks"]}
+    assert different == 1
+    assert {uid: sink["key"] for uid, sink in sinks.items()} == {"to-kafka": [], "named-orders": ["user"]}
+    counts = ("same", "only_in_a", "only_in_b", "changed")
+    assert [sinks["to-kafka"][count] for count in counts] == [0, 2, 2, 0]
+    assert [sinks["named-orders"][count] for count in counts] == [2, 0, 0, 0]
+    _, said = compare(folder, "out-1", "out-2", "--key", "to-kafka=user,window_start", "--ignore", "cents")
+    [changed] = [sink for sink in said["sinks"] if sink["differ"]]
+    assert [changed[count] for count in counts] == [0, 0, 0, 2]
     totals = {n: pl.read_parquet(folder / f"out-{n}" / "to-kafka" / "*.parquet") for n in (1, 2)}
     changed = totals[1].join(totals[2], on=["user", "window_start"], suffix="_new").sort("user")
     assert changed.select("user", "total", "total_new").rows() == [("ann", 5, 10), ("bob", 7, 14)]
@@ -84,6 +101,30 @@ def test_what_the_sinks_would_get_is_in_files_and_two_programs_can_be_compared(f
     for user, _, name, kind in named.rows():
         state[user, name] = state.get((user, name), 0) + (-1 if kind in (1, 3) else 1)
     assert {key for key, count in state.items() if count} == {("ann", "Ann"), ("bob", None)}
+
+
+def compare(folder: Path, *arguments: str) -> tuple[int, Any]:
+    done = CliRunner().invoke(
+        app, [str(folder / each) if "out" in each else each for each in (*arguments, "--json")]
+    )
+    return done.exit_code, json.loads(done.output)
+
+
+def test_what_can_not_be_compared_is_said(tmp_path: Path) -> None:
+    runner = CliRunner()
+    nothing = runner.invoke(app, [str(tmp_path), str(tmp_path / "none")])
+    assert "has no rows of a dry run" in str(nothing.exception)
+    (tmp_path / "sink").mkdir()
+    pl.DataFrame({"n": [1]}).write_parquet(tmp_path / "sink" / "1.parquet")
+    for key, said in (
+        ("sink", "write UID=COLUMN"),
+        ("zink=n", "did you mean 'sink'"),
+        ("sink=m", "no column 'm'"),
+    ):
+        refused = runner.invoke(app, [str(tmp_path), str(tmp_path), "--key", key])
+        assert said in str(refused.exception)
+    shown = runner.invoke(app, [str(tmp_path), str(tmp_path)])
+    assert (shown.exit_code, "only in A" in shown.output) == (0, True)
 
 
 def test_a_folder_is_of_dry_runs_or_of_real_ones(folder: Path) -> None:

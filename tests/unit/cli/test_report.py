@@ -19,6 +19,7 @@ import pytest
 from rich.console import Console
 
 from onceflow.cli.report import JsonLines, LiveLine
+from onceflow.runtime.live_text import event_text
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.report import JobProgress
 
@@ -291,6 +292,26 @@ def test_a_job_that_prints_has_standard_output_for_its_rows(tmp_path: Path) -> N
     assert run.returncode == 0, run.stderr
     assert sorted(map(json.loads, run.stdout.splitlines()), key=str) == [{"n": 1}, {"n": 2}]
     assert json.loads(run.stderr.splitlines()[-1])["event"] == "job_finished"
+
+
+def test_going_back_says_where_rows_are_that_come_again() -> None:
+    text = event_text(
+        "went_back",
+        {
+            "to": 4,
+            "past": 9,
+            "checkpoint_id": 10,
+            "doubled": {
+                "out": [{"topic": "t", "partition": 1, "begin": 7, "end": 9}, {"message": "elsewhere"}],
+                "table": [],
+            },
+        },
+    )
+    assert text is not None
+    assert text.plain == (
+        "goes back to checkpoint 4; those up to 9 are abandoned; sink 'out' writes again what is in t[1] "
+        "from offset 7 to 8, elsewhere; sink 'table' writes again what it has written since then"
+    )
 
 
 def test_a_job_goes_on_when_nobody_reads_its_lines_any_more() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pytest
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Committable, CommitterContext, NoFiles
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.errors import DataLossError, Fenced, Indeterminate
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, SinkNode
@@ -48,6 +49,15 @@ class Ledger:
 
     def close(self) -> None:
         self.calls.append("close")
+
+
+@dataclass
+class Undoing(Ledger):
+    """Its committer can take back."""
+
+    def take_back(self, checkpoint_id: int, went_back: WentBack, committables: Sequence[Committable]) -> None:
+        self.calls.append((checkpoint_id, went_back.to, [c.owner for c in committables]))
+        self.committed = checkpoint_id
 
 
 class Plain:
@@ -130,3 +140,31 @@ def test_each_attempt_opens_anew_and_the_end_closes() -> None:
 
 def test_a_job_without_such_sinks_has_none() -> None:
     assert not committers(plain=Plain())
+
+
+def copied(checkpoint_id: int, *promised: tuple[str, str]) -> CheckpointManifest:
+    """The copy of a checkpoint, under the id 9."""
+    return replace(manifest(checkpoint_id, *promised), checkpoint_id=9, went_back=WentBack(checkpoint_id, 8))
+
+
+def test_a_copy_is_committed_by_taking_back_once() -> None:
+    table = Undoing(committed=8)
+    job = committers(table=table)
+    job.restore(3, copied(5, ("table", "0")))
+    assert table.calls[-1] == (9, 5, ["0"])
+    job.restore(4, copied(5, ("table", "0")))
+    assert table.calls.count((9, 5, ["0"])) == 1, "its ledger says that it was done"
+
+
+@pytest.mark.parametrize(("said", "commits"), [(8, []), (5, []), (4, [(5, ["0"])]), (None, [(5, ["0"])])])
+def test_a_sink_that_takes_nothing_back_has_at_least_what_the_older_checkpoint_promised(
+    said: int | None, commits: list[object]
+) -> None:
+    table = Ledger(committed=said)
+    committers(table=table).restore(3, copied(5, ("table", "0")))
+    assert [call for call in table.calls if call == (5, ["0"])] == commits
+
+
+def test_output_beyond_the_copy_is_told() -> None:
+    with pytest.raises(DataLossError, match="has committed checkpoint 12"):
+        committers(table=Undoing(committed=12)).restore(3, copied(5))

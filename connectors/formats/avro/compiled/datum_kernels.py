@@ -133,6 +133,32 @@ def walk(data: int, at: Any, end: Any, program: Any, numbers: Any, valid: Any, i
 
 
 @kernel
+def ends(data: int, size: int, program: Any, numbers: Any, found: Any) -> Any:
+    """Where each datum ends of those that lie one behind the other in so many bytes at `data`, which is
+    readable for eight bytes more: found[row]. Whether they are all whole, and nothing is left over."""
+    here = data
+    stop = data + size
+    for row in range(len(found)):
+        for step in range(program.shape[0]):
+            if program[step, 4] >= 0:
+                branch, here = _branch(here, stop)
+                if here >= 0 and branch == program[step, 4]:
+                    continue
+            if here >= 0:
+                kind = program[step, 0]
+                if kind == INTEGER:
+                    here = _number(here, stop, program, step, numbers, row)
+                elif kind == TEXT:
+                    here = _text(data, here, stop, -1, numbers, row)
+                else:
+                    here = _bytes(data, here, stop, program, step, numbers, row)
+            if here < 0:
+                return False
+        found[row] = here - data
+    return here == stop
+
+
+@kernel
 def gather(data: int, start: Any, offsets: Any, target: int) -> None:
     """Copies bytes from each start, in the memory at `data`, to the one at `target`: row i to offsets[i]
     and further until offsets[i + 1]."""

@@ -61,6 +61,14 @@ class FlatWalk:
                 made.append(pa.repeat(column, count))
         return made
 
+    def ends(self, datums: bytes, count: int) -> Int64s | None:
+        """Where each of these datums ends that lie one behind the other, for a walk that only skips; None:
+        they may not be as many whole ones."""
+        data = np.frombuffer(datums + bytes(8), np.uint8)
+        found, numbers = np.empty(count, np.int64), np.empty((0, 0), np.int64)
+        are_whole = kernels.ends(data.ctypes.data, len(datums), self._program, numbers, found)
+        return found if are_whole else None
+
     def _step(self, read: Read) -> list[int]:
         value, null, may_be_null = _without_null(read)
         if value.node.kind not in _KINDS or value.node.logical == "decimal" or value.unfit:
@@ -110,6 +118,7 @@ def compile_loops() -> None:
     nothing, matrix = np.empty(0, np.int64), np.empty((0, 0), np.int64)
     sure = np.empty(0, np.bool_)
     kernels.walk(0, nothing, nothing, matrix, matrix, matrix.astype(np.bool_), sure)
+    kernels.ends(0, 0, matrix, matrix, nothing)
     kernels.gather(0, nothing, np.zeros(1, np.int64), 0)
 
 

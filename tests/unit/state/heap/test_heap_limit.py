@@ -7,7 +7,8 @@ import pytest
 
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.heap.heap_limit import LimitedHeap
-from onceflow.runtime.state.heap.row_sizes import deep_bytes
+from onceflow.runtime.state.heap.heap_table import HeapTable
+from onceflow.runtime.state.heap.row_sizes import RowSizes, deep_bytes
 from onceflow.runtime.state.number_columns import NumberColumn
 from onceflow.runtime.state.overflow import StateFullError
 from onceflow.runtime.state.row_values import Cursor, DeclaredStates, RowValues, ValueCodec
@@ -46,8 +47,26 @@ def test_so_is_one_with_many_rows_for_a_key() -> None:
     table.add(limit.find_keys(batch, hash_keys(batch, ["user"])).repeat(1_000))
     assert not limit.needs_room()
     table.add(limit.find_keys(batch, hash_keys(batch, ["user"])).repeat(9_000))
-    with pytest.raises(StateFullError, match=r"10,000 rows take 2 MB .* --state-backend rocksdb"):
+    with pytest.raises(StateFullError, match=r"10,000 rows take 1 MB .* --state-backend rocksdb"):
         limit.needs_room()
+
+
+def test_arrays_of_numbers_are_no_python_objects() -> None:
+    sizes = {}
+    columns = {
+        "array": NumberColumn(),
+        "objects": DeclaredStates({"n": RowValues(ValueCodec("n", int), Cursor())}),
+    }
+    for name, column in columns.items():
+        table = tracked_table(Layout(["user"], SCHEMA, {"state": column}))
+        batch = pa.record_batch([pa.array(range(100), pa.int64())], SCHEMA)
+        rows = table.find_or_add(batch, hash_keys(batch, ["user"]))
+        if isinstance(column, NumberColumn):
+            column.put(rows, 1 << 40)
+        assert isinstance(table, HeapTable)
+        sizes[name] = RowSizes(table).memory_bytes() // 100
+    assert sizes["array"] in range(170, 190)
+    assert sizes["objects"] > sizes["array"] + 30
 
 
 def test_what_plain_values_take() -> None:

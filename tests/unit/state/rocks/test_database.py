@@ -39,6 +39,7 @@ def test_what_is_frozen_stays_as_it_was(database: Database) -> None:
         database.delete(key for key, _ in before[:50])
         assert other.submit(list, frozen).result() == before[1:]
     assert database.get([row_id(0), row_id(60), row_id(9_999)]) == [None, b"4" * 100, None]
+    assert database.get([key for key, _ in before]) == [None] * 50 + [b"4" * 100] * 2_950
 
 
 def test_wakes_come_by_time_and_kind(database: Database) -> None:
