@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedCoProcess
@@ -15,8 +16,12 @@ from onceflow.runtime.operators.processing.process import ProcessConfig, Process
 from onceflow.runtime.operators.two_keys import RightInput
 from onceflow.runtime.records import WATERMARK_MIN_MS
 from onceflow.runtime.state.handles import ListState
+from onceflow.runtime.state.increments import Increments
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.state.timers import Timer
 from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.mutation import Mutant, mutated
+from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 from onceflow.runtime.types.columns_of_records import RecordWriter, batch_from_records
 from onceflow.runtime.types.record_types import arrow_schema
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -113,12 +118,10 @@ class Model:
         self.seen[user].append(Seen(user, what, at, list(self.kept[user])))
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(MOVES, max_size=14))
-def test_both_sides_of_a_key_see_one_state(program: list[Any]) -> None:
+def check(program: list[Any], state: StateBackend) -> None:
     model = Model()
     seen: dict[str, list[Seen]] = defaultdict(list)
-    harness = OperatorHarness(create, ["user"], right_keys=["account"], max_parallelism=8)
+    harness = OperatorHarness(create, ["user"], right_keys=["account"], max_parallelism=8, state=state)
     watermark = WATERMARK_MIN_MS
     for move in [*program, 100]:
         if isinstance(move, int):
@@ -127,9 +130,8 @@ def test_both_sides_of_a_key_see_one_state(program: list[Any]) -> None:
             model.advance(watermark)
         elif isinstance(move, tuple):
             states = harness.snapshot()
-            harness = OperatorHarness(
-                create, ["user"], move[1], max_parallelism=8, states=states, right_keys=["account"]
-            )
+            its = UNLIMITED if move[1] == 3 else state  # a savepoint may go to the other backend
+            harness = OperatorHarness(create, ["user"], move[1], 8, states, right_keys=["account"], state=its)
             harness.advance(watermark)
             model.advance(watermark)
         else:
@@ -144,6 +146,49 @@ def test_both_sides_of_a_key_see_one_state(program: list[Any]) -> None:
             seen[row["user"]].append(Seen(**row))
         harness.out.emitted.clear()
     assert dict(seen) == dict(model.seen)
+
+
+OFTEN: list[Any] = [
+    [Left("a", 1), Left("b", 2), Left("c", 3), Left("ü", 4)],
+    ("restore", 2),
+    [Right("a", 20, 5), Right("b", 9, 6)],
+    ("restore", 1),
+    [Left("c", 7)],
+    ("restore", 4),
+    [Right("c", 0, 8)],
+    20,
+    ("restore", 2),
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(MOVES, max_size=14))
+def test_both_sides_of_a_key_see_one_state(program: list[Any]) -> None:
+    check(program, UNLIMITED)
+
+
+@settings(max_examples=30, deadline=None)
+@example(OFTEN)
+@given(st.lists(MOVES, max_size=14))
+def test_so_do_those_whose_snapshots_build_on_each_other(program: list[Any]) -> None:
+    check(program, INCREMENTAL)
+
+
+@settings(max_examples=30, deadline=None)
+@example(OFTEN)
+@given(st.lists(MOVES, max_size=14))
+def test_so_do_those_of_keys_in_rocksdb(program: list[Any]) -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        check(program, state)
+
+
+def no_note(self: Increments, *_: Any) -> None:
+    """What has changed since the last snapshot is in no increment."""
+
+
+def test_an_increment_without_what_has_changed_is_found() -> None:
+    with mutated(Mutant("nothing is noted", [(Increments, "note", no_note)])), pytest.raises(AssertionError):
+        check(OFTEN, INCREMENTAL)
 
 
 def test_the_snapshot_has_the_key_under_the_name_of_the_left_side() -> None:
