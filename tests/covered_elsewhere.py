@@ -33,6 +33,11 @@ COVERED = (
         """first_checkpoint written_spans earlier_version earlier_snapshot""",
     ),
     Covered("two dry runs are compared", "unit/cli/test_dry_run", "cli.compare"),
+    Covered(
+        "changes of a state in Spark",
+        "unit/structured_streaming/test_state_source integration/test_state_tables",
+        "state_changes",
+    ),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
     Covered(
         "state under other keys, and written anew",
@@ -344,7 +349,7 @@ COVERED = (
         """data_source partitions structured_streaming.options query_record read_plan register
         structured_streaming.sink structured_streaming.source source_rows source_stream source_tasks
         structured_streaming.staged_files structured_streaming.staging whole_writes sitecustomize
-        shared_staging state_format state_source state_sink""",
+        shared_staging state_format state_sink""",
     ),
     Covered(
         "how any sink writes micro-batches: in a simulated Spark with crashes, and in a real one",

@@ -78,7 +78,9 @@ seen = ever.select("user", "ad").collect()
 prices = job.from_elements(
     Price("tea", 5, 0), Price("tea", 7, 65_000), watermarks=times
 )
-paid = clicks.key_by("link").temporal_join(prices.key_by("ad"), how="inner", uid="paid")
+paid = clicks.key_by("link").temporal_join(
+    prices.key_by("ad"), where=col("cents") > 5, uid="paid"
+)
 costs = paid.select("link", "cents").collect()
 job.run(master="threads[1]")
 assert sorted(tuple(row.values()) for row in rows) == [

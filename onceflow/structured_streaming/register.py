@@ -10,6 +10,8 @@ from onceflow.runtime.explained_calls import explained
 from onceflow.structured_streaming.python_path import startup_sent_along, this_python
 from onceflow.structured_streaming.told_mistakes import tell_mistakes_in_a_sentence
 
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
 
 @explained
 def register(spark: Any) -> None:
@@ -34,6 +36,7 @@ def register(spark: Any) -> None:
         raise UsageError(
             f"onceflow.register needs a SparkSession of PySpark 4, but got a {type(spark).__name__}"
         )
+    spark.conf.set(PUSHDOWN, "true")  # Spark 4.1: filters on the key of a state, else all of it is read
     environment = getattr(getattr(spark, "sparkContext", None), "environment", None)
     if environment is None:  # Spark Connect: the server starts the processes, in an environment of its own
         for each in formats:

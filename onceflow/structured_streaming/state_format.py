@@ -5,6 +5,7 @@ What is loaded is loaded where it is used, since Spark makes a new Python proces
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from pyspark.sql.datasource import DataSource
@@ -25,9 +26,12 @@ class OnceflowState(DataSource):
         return state_schema(self.options)
 
     def reader(self, schema: Any) -> Any:
-        from onceflow.structured_streaming.state_source import StateReader
+        from onceflow.structured_streaming.state_changes import ChangesReader
+        from onceflow.structured_streaming.state_source import reader_class
 
-        return StateReader(schema, self.options)
+        if any(name.lower() == "changes_from" for name in self.options):
+            return ChangesReader(schema, self.options)
+        return reader_class(sys.modules)(schema, self.options)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from onceflow.structured_streaming.state_sink import StateWriter

@@ -11,7 +11,7 @@ from onceflow.runtime.errors import OptionError
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.state_tables.chosen_keys import key_of_text
 
-KNOWN = ("path", "operator", "state", "checkpoint", "key", "keys")
+KNOWN = ("path", "operator", "state", "checkpoint", "key", "keys", "changes_from")
 WRITTEN = ("path", "operator", "state", "key_columns", "kind", "base", "max_parallelism")
 
 
@@ -25,6 +25,8 @@ class StateOptions:
     checkpoint: int | None
     keys: Sequence[Any] | None
     """Texts and JSON values, as they were given."""
+    changes_from: int | None = None
+    """The checkpoint since which changes are read; None: the rows are read as they are."""
 
     def keys_of(self, columns: Sequence[str]) -> Sequence[Any] | None:
         """The keys, for a table with these key columns."""
@@ -83,16 +85,21 @@ def state_options(options: Mapping[str, str]) -> StateOptions:
             "onceflow-state needs the folder of a job's checkpoints, or of a savepoint: load(path)"
         )
     operator = given.get("operator")
-    if operator is None and (of_one := [name for name in ("state", "key", "keys") if name in given]):
+    of_an_operator = ("state", "key", "keys", "changes_from")
+    if operator is None and (of_one := [name for name in of_an_operator if name in given]):
         raise OptionError(f"option {of_one[0]!r} is of one operator: use option 'operator' too")
-    return StateOptions(given["path"], operator, given.get("state"), _checkpoint(given), _keys(given))
+    keys, since = _keys(given), _checkpoint(given, "changes_from")
+    if keys is not None and since is not None:
+        raise OptionError("option 'changes_from' reads the changes of all keys: leave 'key' and 'keys' out")
+    path, state, checkpoint = given["path"], given.get("state"), _checkpoint(given, "checkpoint")
+    return StateOptions(path, operator, state, checkpoint, keys, since)
 
 
-def _checkpoint(given: Mapping[str, str]) -> int | None:
-    text = given.get("checkpoint")
+def _checkpoint(given: Mapping[str, str], option: str) -> int | None:
+    text = given.get(option)
     if text is None or text.isdecimal():
         return None if text is None else int(text)
-    raise OptionError(f"option 'checkpoint' is {text!r}: use the id of a checkpoint, a number")
+    raise OptionError(f"option {option!r} is {text!r}: use the id of a checkpoint, a number")
 
 
 def _keys(given: Mapping[str, str]) -> list[Any] | None:

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.state_tables.chosen_keys import ChosenKeys
 from onceflow.runtime.state_tables.reader import (
     StoredState,
     StoredTable,
@@ -20,6 +21,8 @@ from onceflow.runtime.state_tables.reader import (
     read_state,
 )
 from onceflow.structured_streaming.arrow_types import arrow_schema_of
+from onceflow.structured_streaming.state_changes import changes_schema
+from onceflow.structured_streaming.state_filters import keys_left
 from onceflow.structured_streaming.state_options import StateOptions, state_options
 
 LISTED = pa.schema(
@@ -31,6 +34,8 @@ LISTED = pa.schema(
         ("stored_rows", pa.int64()),
     ]
 )
+PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+"""What a process of Spark's runs that asks for filters."""
 _OTHERS = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -49,7 +54,8 @@ def state_schema(options: Mapping[str, str]) -> Any:
         return from_arrow_schema(LISTED)
     with read_state(given.path, given.checkpoint) as stored:
         table = stored.table(given.operator, given.state)
-        return from_arrow_schema(pa.schema([_spark_field(field) for field in table.schema]))
+        schema = pa.schema([_spark_field(field) for field in table.schema])
+        return from_arrow_schema(schema if given.changes_from is None else changes_schema(schema))
 
 
 @dataclass
@@ -75,6 +81,8 @@ class StateReader(DataSourceReader):
     def __init__(self, schema: Any, options: Mapping[str, str]) -> None:
         self._schema = schema
         self._options: StateOptions = state_options(options)
+        self._keys: list[dict[str, Any]] | None = None
+        """The keys that filters leave; None: all."""
 
     def partitions(self) -> Sequence[InputPartition]:
         given = self._options
@@ -84,7 +92,8 @@ class StateReader(DataSourceReader):
         if given.operator is not None:
             stored = StoredState(store, manifest, where)
             table = stored.table(given.operator, given.state)
-            table.batches(given.keys_of(table.key_columns.names))  # what is wrong is said here
+            keys = self._chosen(table)  # what is wrong is said here
+            manifest = manifest if keys is None else _with_keys(manifest, table, keys)
         return [StatePart(each, is_savepoint) for each in _parts(manifest, table)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -96,8 +105,25 @@ class StateReader(DataSourceReader):
             yield _listed(stored).cast(schema)
             return
         table = stored.table(given.operator, given.state)
-        for batch in table.batches(given.keys_of(table.key_columns.names)):
+        for batch in table.batches(self._chosen(table)):
             yield batch.cast(schema)
+
+    def _chosen(self, table: StoredTable) -> Sequence[Any] | None:
+        """The keys to read; None: all. Filters narrow what options do not: Spark applies them to either."""
+        given = self._options.keys_of(table.key_columns.names)
+        return self._keys if given is None else given
+
+
+class FilteredStateReader(StateReader):
+    """A StateReader that reads no more than what a query's filters leave of the keys. Spark 4.1 asks it, and
+    applies the filters itself to what it reads."""
+
+    def pushFilters(self, filters: list[Any]) -> list[Any]:
+        given = self._options
+        if given.operator is not None:
+            with read_state(given.path, given.checkpoint) as stored:
+                self._keys = keys_left(filters, stored.table(given.operator, given.state).key_columns)
+        return filters
 
 
 def _parts(manifest: CheckpointManifest, table: StoredTable | None) -> Iterator[bytes]:
@@ -114,6 +140,24 @@ def _parts(manifest: CheckpointManifest, table: StoredTable | None) -> Iterator[
         return
     for handle in mine:
         yield msgspec.json.encode(replace(small, states=[handle]))
+
+
+def reader_class(modules: Mapping[str, object]) -> type[StateReader]:
+    """Which reader there is in a process that has loaded these modules: only where Spark asks for filters one
+    that takes them, since where a session has them off it refuses such a reader."""
+    return FilteredStateReader if PUSHING in modules else StateReader
+
+
+def _with_keys(manifest: CheckpointManifest, table: StoredTable, keys: Sequence[Any]) -> CheckpointManifest:
+    """The manifest without the parts in which none of these keys is. Raises UsageError for what is no key."""
+    where = f"state {table.state!r} of {table.operator!r}"
+    groups = ChosenKeys(keys, table.key_columns, manifest.max_parallelism, where).key_groups
+    states = [
+        handle
+        for handle in manifest.states
+        if handle.uid != table.operator or any(group in handle.key_groups for group in groups)
+    ]
+    return replace(manifest, states=states)
 
 
 def _listed(stored: StoredState) -> pa.RecordBatch:

@@ -7,6 +7,7 @@ from typing import Any
 
 from onceflow.runtime.api.job import Job
 from onceflow.runtime.api.run_options import run_options
+from onceflow.runtime.api.until import ended_at
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver.driver import JobDriver
@@ -26,7 +27,8 @@ class BackgroundJob:
         wanted = run_options(checkpoint_dir, master=f"threads[{slots}]", parallelism=slots, **chosen)
         self._name = job.name
         self._launcher = LocalLauncher(slots)
-        self._driver = JobDriver(job.build(), wanted, self._launcher, SystemClock(), Silent())
+        graph = job.build() if wanted.until is None else ended_at(job.build(), wanted.until)
+        self._driver = JobDriver(graph, wanted, self._launcher, SystemClock(), Silent())
         self._result: JobResult | None = None
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"onceflow-{job.name}", daemon=True)

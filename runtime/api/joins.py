@@ -123,6 +123,7 @@ def temporal_join(
     left: KeyedStream[Any, Any],
     right: KeyedStream[Any, Any],
     how: str,
+    where: pl.Expr | None,
     deleted: pl.Expr | None,
     late_to: str | None,
     uid: str | None,
@@ -135,15 +136,15 @@ def temporal_join(
     columns = JoinedColumns(uid, (left._keys, right._keys), how)
     schemas = (left._input.rows.schema, right._input.rows.schema)
     passes = columns.passes(*schemas)
-    reads: set[str] = set()
+    reads = [set(), set()] if where is None else _reads(uid, where, columns.schema(passes, *schemas), passes)
     if deleted is not None:
         if not isinstance(deleted, pl.Expr):
             raise GraphError(f"operator {uid!r}: deleted={deleted!r}: expected a polars expression")
         ColumnCheck(uid, schemas[1]).predicate(deleted)
-        reads = set(deleted.meta.root_names())
-    config = TemporalJoin(columns, schemas, passes, deleted, late_to is not None)
+        reads[1] |= set(deleted.meta.root_names())
+    config = TemporalJoin(columns, schemas, passes, deleted, late_to is not None, where)
     name = f"{how} temporal join by {', '.join(left._keys)}"
-    return _add(left, right, uid, name, config, [set(), reads], late_to)
+    return _add(left, right, uid, name, config, reads, late_to)
 
 
 def co_group(

@@ -218,15 +218,17 @@ class KeyedStream(Generic[K, T]):
         other: KeyedStream[K, Any],
         *,
         how: str = "inner",
+        where: pl.Expr | None = None,
         deleted: pl.Expr | None = None,
         late_to: str | None = None,
         uid: str | None = None,
     ) -> Stream[Any]:
         """Each row of this stream with the latest row of the other, a table's versions, that has its key and
         happened at its time or before: when both streams have come so far. `deleted`: an expression over the
-        other's columns, true where the key is gone. Columns, `how` ("inner", "left"), `late_to`: see
-        interval_join; a late version is counted, and holds for later rows."""
-        return temporal_join(self, other, how, deleted, late_to, uid)
+        other's columns, true where the key is gone. Columns, `how` ("inner", "left"), `where`, `late_to`:
+        see interval_join; no older version is taken where the latest fails `where`. A late version is
+        counted, and holds for later rows."""
+        return temporal_join(self, other, how, where, deleted, late_to, uid)
 
     def co_group(
         self,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.api.async_streams import Asking, built, check_called
@@ -37,14 +38,16 @@ Cache = tuple[int, str | int]
 
 def lookup_join(
     stream: Stream[Any],
-    uid: str,
+    uid: str | None,
     lookup: Any,
     on: str | Sequence[str],
-    how: str,
+    kind: tuple[str, pl.Expr | None],
     cache: Cache | None,
     asking: Asking,
 ) -> Stream[Any]:
-    """See Stream.lookup_join."""
+    """See Stream.lookup_join. `kind`: how, and where."""
+    how, where = kind
+    uid = stream._uid(uid, "lookup_join")
     rows = stream._input.rows
     keys = (on,) if isinstance(on, str) else tuple(on)
     if not keys:
@@ -57,7 +60,12 @@ def lookup_join(
     aside = aside_of(asking.on_error, uid, table.look_up, rows.schema)
     config = asking.config(uid, KeyReader(keys), rows, aside.policy)
     passes, made = _joined(uid, rows.schema, table, how == "left")
-    join = LookupJoin(uid, table, made, passes, how == "left", config.capacity, _checked_cache(cache, uid))
+    if where is not None:
+        if not isinstance(where, pl.Expr):
+            raise GraphError(f"operator {uid!r}: where={where!r}: expected a polars expression")
+        ColumnCheck(uid, made).predicate(where)
+    kept = config.capacity, _checked_cache(cache, uid)
+    join = LookupJoin(uid, table, made, passes, how == "left", *kept, where)
     reads = frozenset(rows.schema.names)
     build = partial(built, config, partial(LookupRows, join), reads, "lookup_join", made)
     work = Call(build, reads, sets_aside=aside.is_wanted, answers_later=True)

@@ -215,19 +215,19 @@ class Stream(Generic[T]):
         how: str = "inner",
         uid: str | None = None,
         *,
+        where: pl.Expr | None = None,
         cache: Cache | None = None,
         **asking: Unpack[AskingOptions],
     ) -> Stream[Any]:
         """Each row with the rows that a table somewhere else has for its key, the columns `on`, when it is
         asked (processing time): the left columns, then the others of what is found, with `_right` behind a
-        name that is taken. `how="left"`: a row for which there is none comes with nulls.
+        name that is taken. `where`: must be true of these. `how="left"`: a row without one comes with nulls.
 
         `lookup`: a Lookup such as PostgresLookup or HttpLookup, or a function of the key, `async def` or
-        blocking, that returns a record, a list of them, or None. Equal keys are asked for once, several in
-        one request if the table can; `cache=(10_000, "5 min")` keeps so many keys of each subtask for so
-        long. The other options are those of map_async.
+        blocking, that returns a record, a list of them, or None. Equal keys are asked once, several in one
+        request if it can; `cache=(10_000, "5 min")` keeps so many keys for so long. Others: see map_async.
         """
-        return lookup_join(self, self._uid(uid, "lookup_join"), lookup, on, how, cache, asking_of(asking))
+        return lookup_join(self, uid, lookup, on, (how, where), cache, asking_of(asking))
 
     # --- Several streams ---
 

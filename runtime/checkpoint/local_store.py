@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 from onceflow.runtime.checkpoint.durable_file import DurableFile, sync_folder
 from onceflow.runtime.checkpoint.fingerprints import is_lasting
-from onceflow.runtime.checkpoint.store import AlreadyExists, FileStatus
+from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore, FileStatus
 from onceflow.runtime.errors import Indeterminate, OptionError, Retryable, Unavailable
 
 TEMPORARY_PREFIX = ".new-"
@@ -92,6 +92,20 @@ class LocalStore:
             return cast(BinaryIO, DurableFile(target))
         except FileExistsError:
             raise AlreadyExists(f"{target} exists") from None
+
+    def link(self, source: CheckpointStore, path: str, new: str) -> bool:
+        """Give a file of another folder, which nobody writes any more, a name here too: durable, and its own
+        when the other one is deleted. False: that can't be, or there is no such file."""
+        if not isinstance(source, LocalStore):
+            return False
+        target = self._root / new
+        self._make_folder(target.parent)
+        try:
+            os.link(source._root / path, target)
+        except OSError:  # another file system or another user's file, for the most part
+            return False
+        sync_folder(target.parent)
+        return True
 
     def write_copy(self, path: str, content: bytes) -> None:
         target = self._root / path

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from onceflow.runtime.records import Records
+from onceflow.runtime.records import Mask, Records
 
 _ROW = "__onceflow_row"
 
@@ -155,3 +156,10 @@ def _passed_through(steps: Sequence[Step], outputs: Sequence[str]) -> dict[str, 
                 if by_name[name].meta.undo_aliases().meta.is_column()
             }
     return lineage
+
+
+def rows_where(condition: pl.Expr, columns: Mapping[str, Any], rows: int) -> Mask:
+    """The rows for which a condition over these columns is true; false and null are not."""
+    frame = pl.DataFrame(dict(columns) or {"_": np.zeros(rows)})
+    mask = frame.select(condition.fill_null(False).alias("_"))["_"].to_numpy()
+    return np.broadcast_to(mask, rows) if len(mask) != rows else np.asarray(mask)

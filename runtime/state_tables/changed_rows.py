@@ -10,9 +10,12 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.explained_calls import explained
+from onceflow.runtime.records import Int64s
 from onceflow.runtime.state_tables.reader import StoredTable, read_state
 
 ROW_KIND = "row_kind"
+PART_ROWS_MAX = 500_000
+"""Rows of a part, which are in memory."""
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "insert", "update_before", "update_after", "delete"
 _BESIDE_KEY: Mapping[str, int] = {
     "value": 0,
@@ -49,6 +52,38 @@ def read_changes(
         was, now = before.table(operator, state), after.table(operator, state)
         names = _identity(now)
         return changes_of(was.read(), now.read(), names)
+
+
+def change_parts(was: StoredTable, now: StoredTable, rows_max: int = PART_ROWS_MAX) -> list[range | None]:
+    """Key groups that can be compared by themselves, with at most so many rows in both checkpoints together,
+    or one group. [None]: the table is compared as a whole, since rows have no key."""
+    if not now.key_columns.names:
+        return [None]
+    counts = _rows_of_key_groups(was) + _rows_of_key_groups(now)
+    parts: list[range | None] = []
+    first = rows = 0
+    for group, count in enumerate(counts.tolist()):
+        if rows and rows + count > rows_max:
+            parts.append(range(first, group))
+            first, rows = group, 0
+        rows += count
+    return [*parts, range(first, len(counts))]
+
+
+def _rows_of_key_groups(table: StoredTable) -> Int64s:
+    counts = np.zeros(table._of.max_parallelism, np.int64)
+    for handle in table._handles:
+        for file in handle.files.get(table._shape.table, ()):
+            counts[handle.key_groups_start : handle.key_groups_end] += file.rows_per_key_group
+    return counts
+
+
+def changes_in(was: StoredTable, now: StoredTable, part: range | None) -> pa.Table:
+    """What `read_changes` gives, for one of `change_parts`."""
+    names = _identity(now)
+    if part is None:
+        return changes_of(was.read(), now.read(), names)
+    return changes_of(was.of_key_groups(part), now.of_key_groups(part), names)
 
 
 def changes_of(was: pa.Table, now: pa.Table, names: list[str]) -> pa.Table:

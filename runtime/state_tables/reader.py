@@ -182,6 +182,10 @@ class StoredTable:
         handles = self._handles if part is None else self._handles[part : part + 1]
         return self._read(handles, chosen)
 
+    def of_key_groups(self, groups: range) -> pa.Table:
+        """The rows of these key groups, in no order, of a table whose rows have keys."""
+        return pa.Table.from_batches(self._read(self._handles, None, groups), self.schema)
+
     @property
     def _is_without_files(self) -> bool:
         return self.kind in (OFFSETS, BROADCAST)
@@ -196,10 +200,12 @@ class StoredTable:
             raise UsageError(f"{where} has no key: read it without keys")
         return ChosenKeys(keys, self.key_columns, self._of.max_parallelism, where)
 
-    def _read(self, handles: Sequence[StateHandle], chosen: ChosenKeys | None) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, handles: Sequence[StateHandle], chosen: ChosenKeys | None, within: range | None = None
+    ) -> Iterator[pa.RecordBatch]:
         files = StateFiles(self._of._store, self._of._manifest.attempt)
         for handle in handles:
-            groups = _groups(handle, self._shape.table, chosen)
+            groups = _groups(handle, self._shape.table, chosen) if within is None else within
             if not groups:
                 continue
             for batch in files.read(handle, groups).batches(self._shape.table):

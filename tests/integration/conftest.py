@@ -27,6 +27,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy
 from tests.integration.forks import Fork, Forks
 from tests.integration.job_process import JobProcess
+from tests.state_backend import with_backend
 
 JOBS = Path(__file__).parent / "jobs"
 ONCEFLOW = [sys.executable, "-c", "from onceflow.cli.app import main; main()"]
@@ -123,7 +124,7 @@ def start_job(start_process: StartJob, forks: Forks | None) -> StartJob:
     ) -> JobProcess:
         command = ["run", str(program), "--master", master, "--parallelism", str(parallelism)]
         command += ["--checkpoint-dir", str(checkpoint_dir), "--checkpoint-interval", interval, "--json"]
-        command += [*options, "--", *arguments]
+        command += [*with_backend(options), "--", *arguments]
         if forks is None or env or on:
             return start_process([*on, *ONCEFLOW, *command], env)
         return start_process(

@@ -6,8 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import datasource
 
+import onceflow
+from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.savepoints.pins import Pins
 from onceflow.runtime.checkpoint.store_url import open_store
 from tests.integration.jobs.remembered import USERS, Purchase, purchase
@@ -21,6 +25,18 @@ CHECKPOINTS = 8
 def numbers_of(position: dict[str, int]) -> range:
     """The records that a split of the generator has given."""
     return range(position["number"], position["number"] + position["of"] * position["made"], position["of"])
+
+
+def check_changes(spark: Any, folder: str) -> None:
+    """Spark has those that Python finds."""
+    reading = spark.read.format("onceflow-state").options(operator="remembered", state="items")
+    kept = [manifest.checkpoint_id for _, manifest in read_log(open_store(folder)).completed()]
+    changes = reading.option("changes_from", kept[0]).load(folder)
+    expected = onceflow.read_changes(folder, kept[0], kept[-1], "remembered", "items")
+    assert expected.num_rows
+    assert sorted(map(str, map(tuple, changes.collect()))) == sorted(
+        str(tuple(row.values())) for row in expected.to_pylist()
+    )
 
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
@@ -67,6 +83,23 @@ def test_spark_reads_the_state_of_a_killed_job(
     assert (one[0], one[2][0]) == ("user-1", len(by_user["user-1"]))
     two = read(operator="remembered", state="recent", keys='["user-1", "user-4"]')
     assert {(row[0], row[1]) for row in two} == {(user, n) for user in ("user-1", "user-4") for n in range(3)}
+    check_changes(spark, folder)
     assert Pins(open_store(folder)).paths(), "a plan keeps its files until tasks must have read them"
     with pytest.raises(Exception, match=r"no state of 'total' \(did you mean 'totals'\?\)"):
         read(operator="total")
+
+
+def test_a_filter_on_the_key_reads_one_part(spark: Any, tmp_path: Path) -> None:
+    """A savepoint that was written from rows has 8 parts."""
+    users = [f"user-{n}" for n in range(100)]
+    rows = pa.table({"user": users, "value": [*range(100)]})
+    onceflow.write_state(str(tmp_path / "known"), "op", "n", rows, keys=["user"])
+    frame = (
+        spark.read.format("onceflow-state").options(operator="op", state="n").load(str(tmp_path / "known"))
+    )
+    assert (frame.count(), frame.rdd.getNumPartitions()) == (100, 8)
+    two = frame.where("user IN ('user-7', 'nobody') AND value < 100")
+    assert [tuple(row) for row in two.collect()] == [("user-7", 7)]
+    assert frame.where("user = 'user-7' AND value > 7").collect() == [], "Spark applies all of them"
+    parts = frame.where("user = 'user-7'").rdd.getNumPartitions()
+    assert parts == (1 if hasattr(datasource, "EqualTo") else 8), "PySpark 4.0 pushes nothing down"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from onceflow.runtime.errors import Retryable
 from onceflow.runtime.operators.joins import frozen_sides, temporal_join
-from onceflow.runtime.operators.joins.joined_columns import LATE_SIDES, JoinedColumns
+from onceflow.runtime.operators.joins.joined_columns import LATE_SIDES, Gatherer, JoinedColumns
 from onceflow.runtime.operators.joins.rows_in_time import RowsInTime
 from onceflow.runtime.operators.joins.temporal_join import TemporalJoin, TemporalJoinOperator
 from onceflow.runtime.operators.joins.versions import Versions
@@ -41,9 +41,13 @@ class Row(NamedTuple):
 
 
 def config(how: str) -> TemporalJoin:
-    columns = JoinedColumns("j", KEYS, how)
+    """`how`: inner or left, with "where" behind it: for a condition on both sides."""
+    kind, _, where = how.partition(" ")
+    columns = JoinedColumns("j", KEYS, kind)
     passes = columns.passes(LEFT, RIGHT)
-    return TemporalJoin(columns, (LEFT, RIGHT), passes, pl.col("price").is_null(), True, DELETES_KEPT_MS)
+    condition = pl.col("n") > pl.col("price") if where else None
+    deleted = pl.col("price").is_null()
+    return TemporalJoin(columns, (LEFT, RIGHT), passes, deleted, True, condition, DELETES_KEPT_MS)
 
 
 class Naive:
@@ -77,7 +81,9 @@ class Naive:
             before = [v for v in self.versions if v.id == row.id and v.ts <= row.ts and row.id is not None]
             version = max(enumerate(before), key=lambda v: (v[1].ts, v[0]), default=(0, None))[1]
             price = None if version is None else version.n
-            if price is not None or self.how == "left":
+            if self.how.endswith("where") and (price is None or row.n is None or row.n <= price):
+                price = None
+            if price is not None or self.how.startswith("left"):
                 self.out[row.id, row.n, price, row.ts] += 1
         self.waiting = [row for row in self.waiting if row.ts > watermark]
 
@@ -210,12 +216,14 @@ ONE_OF_MANY: list[tuple[str, Any]] = [
     ("left", [Row("k7", 70, 0)]),
 ]
 """There are so many keys that one which has changed is written without the others."""
-HOW = st.sampled_from(["inner", "left"])
+HOW = st.sampled_from(["inner", "left", "inner where", "left where"])
 
 
 @settings(max_examples=80, deadline=None)
 @given(HOW, st.lists(MOVE, max_size=16))
 @example("left", BUSY)
+@example("left where", BUSY)
+@example("inner where", BUSY)
 def test_a_row_meets_the_version_of_its_time(how: str, moves: list[tuple[str, Any]]) -> None:
     check(play(how, moves))
 
@@ -322,9 +330,14 @@ def _groups_of_nobody(hashes: Any, max_parallelism: int) -> Any:
 _key_groups_of = frozen_sides.key_groups_of
 
 
+def _holds_for_all(self: Gatherer, *_: Any) -> None:
+    return None
+
+
 def is_right(state: StateBackend) -> bool:
     try:
         check(play("left", BUSY, state))
+        check(play("left where", BUSY, state))
         check(play("left", ONE_OF_MANY, state))
     except (AssertionError, Retryable):
         return False
@@ -337,6 +350,7 @@ def is_right(state: StateBackend) -> bool:
         Mutant("only the first run is asked", [(Versions, "at", _first_found)]),
         Mutant("the latest version of all", [(Versions, "at", _at_any_time)]),
         Mutant("the version before its time", [(Versions, "at", _before_its_time)]),
+        Mutant("the condition is not asked", [(Gatherer, "holds", _holds_for_all)]),
         Mutant("deletes are let go of at once", [(Versions, "forget", _lets_go_at_once)]),
         Mutant("deletes count for ever", [(Versions, "forget", _keeps_deletes)]),
         Mutant("a delete of a batch counts for it", [(temporal_join, "turns_behind", _no_turns)]),

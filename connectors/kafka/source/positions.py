@@ -79,8 +79,8 @@ class ReaderPositions:
             self._epoch_offset[index] = min(last + 1, int(self.next[index]))
 
     def reach(self, index: int, end: int) -> None:
-        """Note that there are no more records up to this end."""
-        self.next[index] = max(int(self.next[index]), end)
+        """Note that there are no more records up to this end. What lies behind a stop was not looked at."""
+        self.next[index] = max(int(self.next[index]), min(end, int(self.stop[index])))
 
     def refuse_filled(self, row_split: RowSplits, offset: Int64s, epochs: Mapping[int, int]) -> None:
         """Raises DataLossError if there are records, of a newer leader, where there were none: between the

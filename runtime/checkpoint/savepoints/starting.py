@@ -80,7 +80,7 @@ class Begins:
         manifest = self.fit.manifest
         kept = replace(manifest, states=[h for h in manifest.states if h.uid not in self.others])
         if self.regrouping.is_none:
-            copied = copy_state(self.source, store, kept, folder)
+            copied = copy_state(self.source, store, kept, folder, links=True)
         else:
             copied = self.regrouping.copied(self.source, store, kept, attempt)
             manifest = self.regrouping.renumbered(manifest)

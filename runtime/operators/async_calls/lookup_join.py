@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.contracts.lookup import Lookup
@@ -17,6 +18,7 @@ from onceflow.runtime.operators.async_calls.calls_in_flight import Call
 from onceflow.runtime.operators.async_calls.frozen_calls import rows_of
 from onceflow.runtime.operators.async_calls.lookup_cache import LookupCache
 from onceflow.runtime.operators.async_calls.lookup_calls import LookupCalls
+from onceflow.runtime.operators.expressions import rows_where
 from onceflow.runtime.operators.operator import OperatorContext
 from onceflow.runtime.records import Records
 from onceflow.runtime.types.user_functions import function_name
@@ -35,6 +37,8 @@ class LookupJoin:
     capacity: int
     cache: tuple[int, int] | None
     """The most keys, and for how many ms they are kept."""
+    where: pl.Expr | None = None
+    """What has to be true of a left row and of what is found for it, over the output columns."""
 
 
 class KeyReader:
@@ -67,21 +71,31 @@ class LookupRows:
         config = self._config
         left = rows_of(answered)
         assert left is not None, "one call at least"
-        found: list[Any] = []
-        parents: list[int] = []
-        for n, call in enumerate(answered):
-            rows = call.result or ((None,) if config.is_left else ())
-            found += rows
-            parents += [n] * len(rows)
-        if not found:
+        pairs = [(n, row) for n, call in enumerate(answered) for row in call.result or ()]
+        if config.where is not None and pairs:
+            batch = self._batch(left.batch, pairs)
+            holds = rows_where(
+                config.where, dict(zip(batch.schema.names, batch.columns, strict=True)), len(pairs)
+            )
+            pairs = [pair for pair, is_kept in zip(pairs, holds.tolist(), strict=True) if is_kept]
+        if config.is_left:
+            alone = set(range(len(answered))) - {n for n, _ in pairs}
+            pairs = sorted([*pairs, *((n, None) for n in alone)], key=lambda pair: pair[0])
+        if not pairs:
             return None
-        at = np.array(parents, np.int64)
+        at = np.array([n for n, _ in pairs], np.int64)
+        times = None if left.event_time is None else left.event_time[at]
+        return Records(self._batch(left.batch, pairs), times)
+
+    def _batch(self, left: pa.RecordBatch, pairs: Sequence[tuple[int, Any]]) -> pa.RecordBatch:
+        """Left rows by their number, each with a row that was found, or None."""
+        config = self._config
+        at, found = pa.array([n for n, _ in pairs]), [row for _, row in pairs]
         columns = [
-            left.batch.column(name).take(pa.array(at)) if of == 0 else self._column(found, name, field)
+            left.column(name).take(at) if of == 0 else self._column(found, name, field)
             for field, (of, name) in zip(config.schema, config.passes.values(), strict=True)
         ]
-        batch = pa.RecordBatch.from_arrays(columns, schema=config.schema)
-        return Records(batch, None if left.event_time is None else left.event_time[at])
+        return pa.RecordBatch.from_arrays(columns, schema=config.schema)
 
     def _column(self, found: Sequence[Any], name: str, field: pa.Field) -> pa.Array:
         try:

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.operators.expressions import rows_where
 from onceflow.runtime.records import Indices, Mask
 from onceflow.runtime.state.rows import take_rows
 from onceflow.runtime.types.column_forms import renamed
@@ -103,9 +104,7 @@ class Gatherer:
             name: sides[of].column(column).take(pa.array(rows[of]))
             for name, (of, column) in self._asked.items()
         }
-        frame = pl.DataFrame(found or {"_": np.zeros(len(rows[0]))})
-        mask = frame.select(self._condition.fill_null(False).alias("_"))["_"].to_numpy()
-        return np.broadcast_to(mask, len(rows[0])) if len(mask) != len(rows[0]) else np.asarray(mask)
+        return rows_where(self._condition, found, len(rows[0]))
 
     def pairs(self, sides: Sequence[pa.RecordBatch], rows: Sequence[Indices]) -> pa.RecordBatch:
         """The output of pairs: rows[0] of the left batch with rows[1] of the right one."""

@@ -36,13 +36,15 @@ from onceflow.runtime.state.rows import take_rows
 class TemporalJoin:
     """A left row waits until the watermark has reached its time, and then meets the latest right row of its
     key that happened at that time or before. `deleted`: says of which right rows the key is gone from then
-    on; over the right columns."""
+    on; over the right columns. `condition`: has to be true of the pair as well; no older version is taken
+    instead."""
 
     columns: JoinedColumns
     schemas: tuple[pa.Schema, pa.Schema]
     passes: Mapping[str, tuple[int, str]]
     deleted: pl.Expr | None = None
     late: bool = False
+    condition: pl.Expr | None = None
     deletes_kept_ms: int = 86_400_000
     """How far the watermark is behind a delete when it is forgotten: it counts against late versions that are
     older until then."""
@@ -54,9 +56,10 @@ class TemporalJoin:
     @property
     def description(self) -> StateDescription:
         deleted = None if self.deleted is None else expression_form(self.deleted)
+        where = None if self.condition is None else expression_form(self.condition)
         types = [type_text(pa.struct(list(schema))) for schema in self.schemas]
         parts = (
-            StatePart(NAMES[LEFT], "rows", types[LEFT], function=self.columns.how),
+            StatePart(NAMES[LEFT], "rows", types[LEFT], expression=where, function=self.columns.how),
             StatePart(NAMES[RIGHT], "versions", types[RIGHT], expression=deleted),
         )
         left, right = described_keys(self.columns, self.schemas)
@@ -77,7 +80,7 @@ class TemporalJoinOperator:
 
     def __init__(self, config: TemporalJoin) -> None:
         self._config = config
-        self._gatherer = Gatherer(config.columns, config.passes, config.schemas, None)
+        self._gatherer = Gatherer(config.columns, config.passes, config.schemas, config.condition)
         self._left = SideRows(config.schemas[LEFT], is_padded=True)
         self._right = Versions(config.deletes_kept_ms)
         sides = (self._left, self._right)
@@ -185,6 +188,10 @@ class TemporalJoinOperator:
             which[no_key] = -1
         for number, run in enumerate(self._right.runs):
             mine = np.flatnonzero(which == number)
+            holds = self._gatherer.holds((batch, run.batch), (mine, place[mine])) if len(mine) else None
+            if holds is not None:
+                which[mine[~holds]] = -1
+                mine = mine[holds]
             if len(mine):
                 made = self._gatherer.pairs((batch, run.batch), (mine, place[mine]))
                 self._out.emit(Records(made, time[mine]))

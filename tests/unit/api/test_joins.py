@@ -278,6 +278,13 @@ def test_an_order_gets_the_price_of_its_time_once_both_streams_have_come_so_far(
         assert test.late_records == 1, "the price of 4 s came late"
 
 
+def test_the_latest_version_has_to_meet_the_condition_and_no_older_one_is_taken() -> None:
+    job = priced("1 min", how="left", where=col("price") > col("cents"))
+    with run(job, orders=[Order("o1", "tea", 2, 5_000), Order("o2", "tea", 9, 5_000)]) as test:
+        test.push(prices=[Price("tea", 99, 1_000), Price("tea", 5, 2_000)]).advance_to("1 h")
+        assert test.rows("rows") == [{"order_id": "o1", "price": 5}, {"order_id": "o2", "price": None}]
+
+
 def test_a_temporal_join_is_exact_under_crashes() -> None:
     orders = [Order(f"o{n}", f"t{n % 4}", 0, 900 * n) for n in range(16)]
     prices = {f"p{s}": [Price(f"t{n % 4}", n, 700 * n) for n in range(s, 20, 2)] for s in range(2)}
@@ -293,3 +300,5 @@ def test_what_is_wrong_with_a_temporal_join_is_said_in_a_sentence() -> None:
         left.temporal_join(right, how="full")
     with pytest.raises(GraphError, match="there is no column 'item'"):
         left.temporal_join(right, deleted=col("item").is_null())
+    with pytest.raises(GraphError, match="there is no column 'itm'"):
+        left.temporal_join(right, where=col("itm") == "tea")

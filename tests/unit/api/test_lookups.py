@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceflow import Job, WatermarkStrategy, errors_to
+from onceflow import Job, WatermarkStrategy, col, errors_to
 from onceflow.runtime.errors import GraphError
 from onceflow.testing import run, simulate
 
@@ -30,6 +30,22 @@ class Price:
 
 PRICES = {"tea": 250, "cup": 900}
 SALES = [Sale(1, "tea"), Sale(2, "pot"), Sale(3, "cup"), Sale(4, None), Sale(5, "tea")]
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_what_is_found_has_to_meet_the_condition(how: str) -> None:
+    job = Job("sales")
+    where = (col("cents") < 900) & (col("id") != col("id_right") - 6)
+    sales(job).lookup_join(both_prices, on="item", how=how, where=where).print(uid="out")
+    with run(job, sales=SALES) as test:
+        found = [(row["id"], row["cents"]) for row in test.rows("out")]
+    # The pot finds nothing, the cup costs too much, and with the first sale a price of its own number comes.
+    expected = [(1, None), (2, None), (3, None), (4, None), (5, 250), (5, 251)]
+    assert found == [row for row in expected if how == "left" or row[1]]
+
+
+def both_prices(item: str) -> list[Price]:
+    return [Price(item, PRICES[item] + more) for more in (0, 1)] if item in PRICES else []
 
 
 class Table:
@@ -134,6 +150,8 @@ def number(item: str) -> int:
         (price, {"on": "itm"}, "no key column 'itm'"),
         (price, {"on": []}, "name the columns that are the key"),
         (price, {"on": "item", "how": "right"}, "how='right': write one of inner, left"),
+        (price, {"on": "item", "where": "cents"}, "where='cents': expected a polars expression"),
+        (price, {"on": "item", "where": col("cent") > 1}, "no column 'cent'"),
         (price, {"on": "item", "cache": 5}, "cache=5: write how many keys"),
         (Table(), {"on": ["item", "id"]}, "on= has 2 columns, and Table is asked by item"),
         (untyped, {"on": "item"}, "no return annotation"),

@@ -18,7 +18,7 @@ from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state_tables import changed_rows
-from onceflow.runtime.state_tables.changed_rows import changes_of
+from onceflow.runtime.state_tables.changed_rows import change_parts, changes_in, changes_of
 from onceflow.runtime.testing.mutation import Mutant, mutated
 
 PROGRAMS = Path(__file__).parents[1] / "changed_programs"
@@ -105,6 +105,26 @@ def test_changes_of_two_checkpoints(folder: str) -> None:
         assert onceflow.read_changes(folder, 2, 9, operator, state).num_rows == 0
     for operator in ("tumbling", "sliding", "reduce", "src", "best"):
         assert onceflow.read_changes(folder, 2, 9, operator).num_rows == 0
+
+
+@pytest.mark.parametrize(("rows_max", "count"), [(1, 8), (60, 5), (10_000, 1)])
+def test_parts_have_all_changes_between_them(folder: str, rows_max: int, count: int) -> None:
+    """There are 8 key groups, with 8 to 22 keys in each checkpoint."""
+    whole = onceflow.read_changes(folder, 2, 9, "process", "n")
+    with onceflow.read_state(folder, 2) as before, onceflow.read_state(folder, 9) as after:
+        was, now = before.table("process", "n"), after.table("process", "n")
+        parts = change_parts(was, now, rows_max)
+        found = pa.concat_tables([changes_in(was, now, part) for part in parts])
+    groups = [group for part in parts if part is not None for group in part]
+    assert (groups, len(parts)) == ([*range(8)], count)
+    assert sorted(map(str, found.to_pylist())) == sorted(map(str, whole.to_pylist()))
+
+
+def test_a_table_without_a_key_is_one_part(folder: str) -> None:
+    with onceflow.read_state(folder, 2) as before, onceflow.read_state(folder, 9) as after:
+        was, now = before.table("src"), after.table("src")
+        assert change_parts(was, now, 1) == [None]
+        assert changes_in(was, now, None).num_rows == 0
 
 
 def test_what_has_no_changes_is_said(folder: str) -> None:

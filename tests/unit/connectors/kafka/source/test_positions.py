@@ -38,6 +38,15 @@ def test_reading_begins_behind_the_last_record_and_its_epoch() -> None:
     assert start(positions_of(split)) == (10, 3)
 
 
+def test_the_end_of_a_partition_behind_the_stop_was_not_read() -> None:
+    """Who goes on from there has yet to read what lies between."""
+    positions = positions_of(KafkaSplit("t", "id", 0, 5, 8), KafkaSplit("t", "id", 1, 9, 8))
+    positions.reach(0, 12)
+    positions.reach(1, 12)
+    assert [positions.split(n).next_offset for n in range(2)] == [8, 9]
+    assert positions.split(0).is_finished
+
+
 def test_what_was_handed_on_before_changes_nothing() -> None:
     positions = positions_of(KafkaSplit("t", "id", 0, 12, None, 3, 10))
     positions.go_on({0: 9}, {0: 2})
