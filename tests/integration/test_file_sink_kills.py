@@ -115,9 +115,7 @@ def test_nobody_ever_sees_half_a_file_and_each_row_is_there_once(start_job: Any,
 def test_the_same_on_s3(server: S3Server, start_job: Any, tmp_path: Path) -> None:
     bucket = server.new_bucket()
     place = (f"s3://{bucket}/out", server.options)
-    job = KilledJob(
-        start_job, tmp_path / "ck", place, ["columns", "packed", "joined", "joined_blocks"], 12_000
-    )
+    job = KilledJob(start_job, tmp_path / "ck", place, ["columns", "packed", "joined"], 12_000)
     job.run(["driver and slots"] * 2, 1_000, "threads[2]")
     assert not server.uploads(bucket), "those of attempts that are gone were aborted"
 
