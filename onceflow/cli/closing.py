@@ -64,7 +64,7 @@ def advice(result: JobResult, checkpoint_dir: str, found: Sequence[CheckpointSum
     if older := [n for n in good if n < last]:
         lines.append(
             f"also kept: {_list(older)}; --from N goes back to one of them if no later output has been "
-            "committed, or all of it can be taken back or replaced; see --accept-duplicates-after for the rest"
+            "committed, or all of it can be taken back or replaced, or with --accept-duplicates-after N"
         )
     return lines
 
