@@ -110,9 +110,10 @@ class ConnectedStreams(Generic[L, R]):
 
     def _uid(self, given: str | None, function: Any, base: type, name: str) -> str:
         if not isinstance(function, base):
+            keyed = "; or key_by(...) both, for a KeyedCoProcess" if base is CoProcess else ""
             raise GraphError(
                 f"connect(...).{name}({function!r}): expected an object of a class derived from "
-                f"{base.__name__}"
+                f"{base.__name__}{keyed}"
             )
         kind = f"co-{name.replace('_', '-')}-{type(function).__name__}"
         return self._left._job.new_uid(given, kind, self._left._input.step.anchor)
