@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.processing.combined_states import AggregatingState, ReducingState
     from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedCoProcess, KeyedProcess
     from onceflow.runtime.operators.processing.keyless_broadcast import BroadcastProcess
+    from onceflow.runtime.operators.processing.keyless_co_process import CoProcess
     from onceflow.runtime.operators.processing.keyless_process import Process
     from onceflow.runtime.operators.processing.window_process import WindowCtx, WindowProcess, WindowState
     from onceflow.runtime.operators.triggers.bounds import WindowBounds
@@ -135,6 +136,7 @@ _MODULES = {
         "KeyedCoProcess",
         "KeyedProcess",
     ),
+    "onceflow.runtime.operators.processing.keyless_co_process": ("CoProcess",),
     "onceflow.runtime.operators.processing.keyless_process": ("Process",),
     "onceflow.runtime.operators.processing.window_process": ("WindowCtx", "WindowProcess", "WindowState"),
     "onceflow.runtime.operators.declared": ("SideOutput",),
@@ -187,6 +189,7 @@ __all__ = [
     "CoFlatMap",
     "CoGroup",
     "CoMap",
+    "CoProcess",
     "Ctx",
     "Evictor",
     "FormerName",

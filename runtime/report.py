@@ -39,6 +39,8 @@ class JobProgress:
     last_checkpoint_ms: int | None = None
     """The duration of the last checkpoint."""
     last_checkpoint_bytes: int | None = None
+    last_checkpoint_state: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The `rows` and `bytes` of state in it, by the uid of the operator that keeps them."""
     last_checkpoint_failure: str | None = None
     """Set while the latest checkpoint is one that failed."""
     waiting: tuple[str, ...] = ()

@@ -244,7 +244,7 @@ COVERED = (
     Covered(
         "functions of two streams",
         "unit/api/test_connected_streams properties/test_co_process",
-        "co_functions two_keys",
+        "two_keys",
     ),
     Covered(
         "windows that change, or fire again, against naive lists, and in the simulation",

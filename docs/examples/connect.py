@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from onceflow import (
     CoFlatMap,
     CoMap,
+    CoProcess,
     Ctx,
     Job,
     KeyedCoProcess,
@@ -85,6 +86,19 @@ class Cents(CoFlatMap[Order, Payment, Line]):
         yield Line(f"{record.cents} cents")
 
 
+class Large(CoProcess[Order, Payment, Line]):
+    large = SideOutput("large", Payment)
+
+    def process_left(self, record: Order, ctx: Ctx) -> None:
+        """Orders have no amount."""
+
+    def process_right(self, record: Payment, ctx: Ctx) -> Iterator[Line]:
+        if record.cents > 400:
+            ctx.emit(self.large, record)
+        else:
+            yield Line(f"{record.cents} cents, at {ctx.event_time} ms")
+
+
 job = Job("payments")
 times = WatermarkStrategy.bounded_out_of_orderness("1 min", event_time="ts")
 orders = job.from_elements(
@@ -99,8 +113,10 @@ paid = (
 matched, unpaid = paid.collect(), paid.side_output("unpaid").collect()
 lines = orders.connect(payments).map(Lines()).collect()
 cents = orders.connect(payments).flat_map(Cents()).collect()
+large = orders.connect(payments).process(Large()).side_output("large").collect()
 job.run(master="threads[1]")
 assert matched == [Paid("a", "tea", 500)]
 assert unpaid == [Order("b", "cup", 1)]
 assert sorted(line.text for line in lines) == ["order cup", "order tea", "payment 500"]
 assert cents == [Line("500 cents")]
+assert large == [Payment("a", 500, 9)]

@@ -63,8 +63,8 @@ def advice(result: JobResult, checkpoint_dir: str, found: Sequence[CheckpointSum
         lines.append(f"a newer one is kept: --from {newer[-1]} goes on from it")
     if older := [n for n in good if n < last]:
         lines.append(
-            f"also kept: {_list(older)}; --from N starts from one of them if no later output has been "
-            "committed"
+            f"also kept: {_list(older)}; --from N goes back to one of them if no later output has been "
+            "committed, or all of it can be taken back or replaced, or with --accept-duplicates-after N"
         )
     return lines
 
@@ -91,8 +91,8 @@ def _after_damage(good: Sequence[int], checkpoint_dir: str) -> list[str]:
     return [
         *lines,
         f"last good checkpoint: {good[-1]} in {checkpoint_dir}{besides}; --from {good[-1]} goes on from it, "
-        "exactly, if no later output is committed; if some is, the sink refuses to write it twice, and "
-        f"{_ANEW}",
+        "exactly, if no later output is committed, or all of it can be taken back or replaced; if not, the "
+        f"sink refuses to write it twice unless --accept-duplicates-after {good[-1]} is given, or {_ANEW}",
     ]
 
 

@@ -32,6 +32,8 @@ def status(
             value = ", ".join(map(_slot, value))
         elif name == "task_counters" or (name == "metrics" and not value):
             continue
+        elif name == "last_checkpoint_state":
+            name, value = "state", "; ".join(f"{uid}: {_size(size)}" for uid, size in value.items()) or None
         elif name == "busy_ratio":
             value = f"{value:.0%}"
         elif name == "rss_bytes":
@@ -42,6 +44,10 @@ def status(
             value = "; ".join(map(str, value)) or None
         table.add_row(name.replace("_", " "), "-" if value is None else str(value))
     Console().print(table)
+
+
+def _size(size: Mapping[str, int]) -> str:
+    return f"{size['rows']:,} rows in {size['bytes']:,} B"
 
 
 def _slot(slot: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from onceflow.runtime.api.error_policies import OnError, aside_of
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.functions.making_calls import is_coroutine_function
-from onceflow.runtime.graph.functions import returned_record, taken_record
+from onceflow.runtime.graph.functions import record_reader, returned_record
 from onceflow.runtime.graph.steps import Built, Call, Rows
 from onceflow.runtime.operators.async_calls.async_map import AsyncMap
 from onceflow.runtime.operators.async_calls.async_operator import Answered, AsyncConfig, AsyncOperator
@@ -25,7 +25,6 @@ from onceflow.runtime.operators.failed_records import ErrorPolicy
 from onceflow.runtime.operators.function_state import refuse_function_state
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import describe_record
-from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import Reads, function_name
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def map_async(
     refuse_function_state(fn, uid, "map_async")
     rows = stream._input.rows
     returned = returned_record(fn, uid, returns)
-    reader = RecordReader(taken_record(fn, uid, rows.schema, rows.record_type))
+    reader = record_reader(fn, uid, rows.schema, rows.record_type)
     writer = RecordWriter.of(describe_record(returned))
     aside = aside_of(asking.on_error, uid, fn, rows.schema)
     reads = aside.reads(frozenset(reader.columns))

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import pyarrow as pa
 
 from onceflow.runtime.api.near_misses import no_such_name
+from onceflow.runtime.api.record_functions import kept_by
 from onceflow.runtime.api.records_of_functions import record_taken, records_made
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained_methods
+from onceflow.runtime.functions.lives import check_life
 from onceflow.runtime.graph.functions import returned_record, yielded_record
 from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Built, Input, Rows, Side, Step, TwoInputs
@@ -26,6 +28,8 @@ from onceflow.runtime.operators.processing.co_functions import (
     CoMap,
 )
 from onceflow.runtime.operators.processing.keyed_process import KeyedCoProcess
+from onceflow.runtime.operators.processing.keyless_co_process import CoProcess, KeylessCoOperator
+from onceflow.runtime.operators.processing.keyless_process import KeylessConfig, check_keyless
 from onceflow.runtime.operators.processing.process import ProcessConfig
 from onceflow.runtime.operators.two_keys import RightInput
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -74,11 +78,42 @@ class ConnectedStreams(Generic[L, R]):
         made = {yielded_record(method, uid, declared) for method in methods}
         return self._add(uid, "flat_map", function, methods, _one(made, uid, methods))
 
+    def process(
+        self, process: CoProcess[L, R, Out], returns: type[Out] | None = None, uid: str | None = None
+    ) -> Stream[Out]:
+        """The user's code for each record of either stream, with side outputs and the watermark of both:
+        `process(YourCoProcess())`. With state by key and timers: key_by both, and a KeyedCoProcess."""
+        uid, name = self._uid(uid, process, CoProcess, "process"), type(process).__name__
+        check_life(process, uid)
+        keyed = f"write class {name}(KeyedCoProcess[K, L, R, O]), and key_by(...) both streams"
+        check_keyless(process, uid, keyed)
+        left, right = self._left._input, self._right._input
+        has_event_time = left.rows.has_event_time
+        of_left, of_right, of_made = declared_types(process, CoProcess) or [None] * 3
+        made, writer = records_made(process.process_left, returns or of_made, uid, has_event_time)
+        reader = RecordReader(record_taken(process.process_left, of_left, uid, left.rows))
+        other = RecordReader(record_taken(process.process_right, of_right, uid, right.rows))
+        config = KeylessConfig(
+            uid, process, reader, writer, has_event_time, kept_by(cast(Any, process), uid, None)
+        )
+        built = Built(
+            lambda: KeylessCoOperator(config, other), writer.schema, config.description, config.readers
+        )
+        both = [Side(frozenset(each.columns)) for each in (reader, other)]
+        sides = declared_sides(process, uid)
+        outputs = {MAIN: made} | {
+            side: Rows(each.schema, each.record_type, has_event_time) for side, each in sides.items()
+        }
+        work = TwoInputs(both[0], both[1], lambda *_: built, is_per_record=True)
+        step = Step(uid, f"process {name}", work, (left, right), outputs, uid)
+        return self._left._job.add(step, {side: side for side in sides})
+
     def _uid(self, given: str | None, function: Any, base: type, name: str) -> str:
         if not isinstance(function, base):
+            keyed = "; or key_by(...) both, for a KeyedCoProcess" if base is CoProcess else ""
             raise GraphError(
                 f"connect(...).{name}({function!r}): expected an object of a class derived from "
-                f"{base.__name__}"
+                f"{base.__name__}{keyed}"
             )
         kind = f"co-{name.replace('_', '-')}-{type(function).__name__}"
         return self._left._job.new_uid(given, kind, self._left._input.step.anchor)

@@ -11,13 +11,12 @@ import polars as pl
 from onceflow.runtime.api.record_functions import key_records
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import ColumnCheck
-from onceflow.runtime.graph.functions import returned_type, taken_record
+from onceflow.runtime.graph.functions import record_reader, returned_type
 from onceflow.runtime.graph.keys import key_types
 from onceflow.runtime.graph.steps import Call, Rows
 from onceflow.runtime.operators import stateless
 from onceflow.runtime.operators.function_state import refuse_function_state
 from onceflow.runtime.types.record_types import describe_type
-from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
 from onceflow.runtime.types.value_types import ValueType
 
@@ -73,11 +72,10 @@ def _with_key_function(stream: Stream[T], uid: str, fn: Callable[[T], Any]) -> t
         )
     uid = stream._uid(None, "key", fn)
     refuse_function_state(fn, uid, "key_by")
-    record_type = taken_record(fn, uid, rows.schema, rows.record_type)
+    reader = record_reader(fn, uid, rows.schema, rows.record_type)
     returned = returned_type(fn, uid, "-> str", with_extras=True)
     of = describe_type(returned, f"operator {uid!r}: the key of {function_name(fn)}")
     field = of.field("key").with_nullable(True)
-    reader = RecordReader(record_type)
     create = partial(stateless.KeyRecords, uid, fn, reader, field, of)
     work = Call(partial(key_records, create, field), frozenset(reader.columns), passes=True)
     made = Rows(rows.schema.append(field), rows.record_type, rows.has_event_time)

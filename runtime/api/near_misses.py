@@ -95,7 +95,6 @@ _WINDOWED = {
 }
 _CONNECTED = {
     "key_by": "a.key_by(...).connect(b.key_by(...))",
-    "process": "a.key_by(...).connect(b.key_by(...)).process(YourCoProcess())",
 }
 _CONNECTED_BY_KEY = {
     "flat_map": ".process(YourCoProcess())",

@@ -12,13 +12,12 @@ from onceflow.runtime.api.error_policies import OnError, aside_of
 from onceflow.runtime.api.record_functions import always, filter_records, kept_by
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import ColumnCheck
-from onceflow.runtime.graph.functions import taken_record
+from onceflow.runtime.graph.functions import record_reader
 from onceflow.runtime.graph.steps import Call, Express, Rows
 from onceflow.runtime.operators import stateless
 from onceflow.runtime.operators.expressions import Keep
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import describe_record
-from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def call_each(
 ) -> Stream[Any]:
     """The results of a function of each record, which are of the type `returned`; `kind`: map or flat_map."""
     rows = stream._input.rows
-    reader = RecordReader(taken_record(fn, uid, rows.schema, rows.record_type))
+    reader = record_reader(fn, uid, rows.schema, rows.record_type)
     writer = RecordWriter.of(describe_record(returned))
     aside = aside_of(on_error, uid, fn, rows.schema)
     operator = partial(_OPERATORS[kind], uid, fn, reader, writer)
@@ -54,7 +53,7 @@ def filtered(
         ColumnCheck(uid, rows.schema).predicate(predicate)
         return stream._add(uid, "filter", Express(Keep(predicate)), rows)
     uid = stream._uid(uid, "filter", predicate)
-    reader = RecordReader(taken_record(predicate, uid, rows.schema, rows.record_type))
+    reader = record_reader(predicate, uid, rows.schema, rows.record_type)
     aside = aside_of(on_error, uid, predicate, rows.schema)
     kept = kept_by(predicate, uid, aside.policy)
     build = partial(filter_records, uid, predicate, reader, aside.policy, kept)

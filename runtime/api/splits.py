@@ -11,13 +11,12 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import ColumnCheck
-from onceflow.runtime.graph.functions import taken_record
+from onceflow.runtime.graph.functions import record_reader
 from onceflow.runtime.graph.steps import Built, Call, Input, Rows, Step
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.operators.function_state import refuse_function_state
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.splitting import Choice, FirstThatHolds, NamedByFunction, SplitRows
-from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def split(
         refuse_function_state(by, uid or "split", "split")
         uid = stream._uid(uid, "split", by)
         names = _names(into, f'say what {function_name(by)} returns: into=["large", "small"]', uid)
-        reader = RecordReader(taken_record(by, uid, rows.schema, rows.record_type))
+        reader = record_reader(by, uid, rows.schema, rows.record_type)
         make = partial(NamedByFunction, uid, by, reader, names)
     else:
         uid = stream._uid(uid, "split")

@@ -43,8 +43,8 @@ from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.graph.columns import ColumnCheck
 from onceflow.runtime.graph.functions import (
     batch_reader,
+    record_reader,
     returned_record,
-    taken_record,
     takes_context,
     yielded_record,
 )
@@ -53,7 +53,6 @@ from onceflow.runtime.graph.steps import Express, Input, Route, Rows, Step, Work
 from onceflow.runtime.operators.expressions import Columns
 from onceflow.runtime.operators.processing.keyless_process import Process
 from onceflow.runtime.operators.windows.new_spans import Window
-from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
 
 if TYPE_CHECKING:
@@ -314,7 +313,7 @@ class Stream(Generic[T]):
         """Call the function with each record, in the slots, once its checkpoint is durable. At least once:
         after a failure the records of the last checkpoint may come again."""
         uid = self._uid(uid, "foreach", fn)
-        reader = RecordReader(taken_record(fn, uid, self.schema, self._input.rows.record_type))
+        reader = record_reader(fn, uid, self.schema, self._input.rows.record_type)
         return write(self, built_in("foreach")(fn, reader, True), uid, f"foreach {function_name(fn)}")
 
     def foreach_batch(self, fn: Callable[..., Any], uid: str | None = None) -> StreamEnd:

@@ -169,6 +169,16 @@ class CheckpointManifest:
         back = self.went_back
         return back.to if back is not None and back.is_begun_by(self.checkpoint_id) else self.checkpoint_id
 
+    def sizes_by_operator(self) -> dict[str, dict[str, int]]:
+        """The `rows` and `bytes` of each uid that keeps something, over its subtasks; those of rows in flight
+        by the uid of their way."""
+        sizes: dict[str, dict[str, int]] = {}
+        for handle in self.states:
+            size = sizes.setdefault(handle.uid, {"rows": 0, "bytes": 0})
+            size["rows"] += sum(handle.rows.values())
+            size["bytes"] += handle.size
+        return {uid: size for uid, size in sizes.items() if size["bytes"]}
+
     def paths(self) -> set[str]:
         """The files that must live as long as this manifest."""
         return _paths(self.states, self.committables)

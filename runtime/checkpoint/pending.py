@@ -7,7 +7,7 @@ from enum import Enum
 
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, SlotSnapshot, StateHandle
 from onceflow.runtime.checkpoint.state_paths import checkpoint_prefix
-from onceflow.runtime.contracts import Committable, SplitProgress
+from onceflow.runtime.contracts import Committable, Json, SplitProgress
 from onceflow.runtime.state.in_flight import is_in_flight
 
 
@@ -92,7 +92,7 @@ class PendingCheckpoint:
         """State files written for it so far."""
         return frozenset().union(*(snapshot.state_paths() for snapshot in self._snapshots.values()))
 
-    def outcome(self, now_ms: int) -> dict[str, int | bool]:
+    def outcome(self, now_ms: int) -> dict[str, Json]:
         """What people hear of it once it is complete. Parts of the time are the maximum over slots."""
         assert self.manifest is not None
         parts = self._snapshots.values()
@@ -102,6 +102,7 @@ class PendingCheckpoint:
             "duration_ms": now_ms - self.triggered_ms,
             "commit_ms": now_ms - self.durable_ms,
             "bytes": self.manifest.total_bytes,
+            "state": self.manifest.sizes_by_operator(),
             "written_bytes": self._written_bytes(self.manifest),
             "in_flight_bytes": sum(h.size for h in self.manifest.states if is_in_flight(h.uid)),
             "is_last": self.is_last,

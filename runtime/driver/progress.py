@@ -89,6 +89,7 @@ class ProgressMeter:
             last_checkpoint_id=self._checkpoint.get("checkpoint_id"),
             last_checkpoint_ms=self._checkpoint.get("duration_ms"),
             last_checkpoint_bytes=self._checkpoint.get("bytes"),
+            last_checkpoint_state=self._checkpoint.get("state", {}),
             last_checkpoint_failure=self._failure,
             waiting=tuple(dict.fromkeys(reason for report in reports for reason in report.waiting)),
             task_counters=totals,

@@ -16,8 +16,8 @@ from onceflow.runtime.functions.lives import check_life
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.hints import type_name
-from onceflow.runtime.types.record_types import arrow_schema, record_class
-from onceflow.runtime.types.records_of_columns import RecordReader
+from onceflow.runtime.types.record_types import arrow_schema, describe_type, record_class
+from onceflow.runtime.types.records_of_columns import VALUE, RecordReader, ValueReader
 from onceflow.runtime.types.user_functions import function_name
 
 _ITERABLES = (Iterator, Iterable, Generator, Sequence, list, tuple)
@@ -95,7 +95,7 @@ def taken_record(fn: Callable[..., Any], uid: str, schema: pa.Schema, record_typ
     """
     annotated = _first_parameter(fn, uid)
     if annotated is not None and not is_record_type(annotated):
-        if schema.names == ["value"]:  # from plain values, as in from_elements("ann", "bob")
+        if schema.names == [VALUE]:  # from plain values, as in from_elements("ann", "bob")
             raise GraphError(
                 f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}, and gets a record "
                 "with the field 'value': leave the annotation out and use row.value, or annotate a dataclass "
@@ -110,6 +110,31 @@ def taken_record(fn: Callable[..., Any], uid: str, schema: pa.Schema, record_typ
         return record_class(schema)
     check_record(taken, schema, f"operator {uid!r}: {function_name(fn)}")
     return typing.cast(type, taken)
+
+
+def record_reader(
+    fn: Callable[..., Any], uid: str, schema: pa.Schema, record_type: type | None
+) -> RecordReader:
+    """What makes of a batch what a function is called with, record by record: a record type, as taken_record
+    says; or, where rows are plain values, the values themselves, if its parameter is annotated with their
+    type."""
+    annotated = _first_parameter(fn, uid)
+    if annotated is None or is_record_type(annotated) or schema.names != [VALUE]:
+        return RecordReader(taken_record(fn, uid, schema, record_type))
+    of = describe_type(annotated, f"operator {uid!r}: the parameter of {function_name(fn)}")
+    column = schema.field(VALUE)
+    if of.arrow != column.type:
+        raise GraphError(
+            f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}, but the values of the "
+            f"stream are {column.type}: annotate the parameter with their type, or leave the annotation out "
+            f"and use row.{VALUE}"
+        )
+    if column.nullable and not of.nullable:
+        raise GraphError(
+            f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}, but a value of the "
+            f"stream may be null: annotate the parameter as {type_name(annotated)} | None"
+        )
+    return ValueReader(of, type_name(annotated))
 
 
 def check_record(record_type: type, schema: pa.Schema, where: str) -> None:

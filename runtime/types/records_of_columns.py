@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -11,6 +12,9 @@ from onceflow.runtime.types.decoding import Convert, decoder
 from onceflow.runtime.types.record_making import RecordMaker
 from onceflow.runtime.types.record_types import describe_record
 from onceflow.runtime.types.value_types import RecordType, ValueType
+
+VALUE: Final = "value"
+"""The column of a stream of plain values."""
 
 
 class UnmadeRecordError(Exception):
@@ -33,6 +37,7 @@ class RecordReader:
 
     def __init__(self, record_type: Any) -> None:
         """`record_type`: a record type, or one that `record_class` made."""
+        self._make: Callable[[list[list[Any]]], list[Any]]
         self.type: RecordType | None = None
         """The description of the record type; None if the types of its fields are not known."""
         if _has_types(record_type):
@@ -83,6 +88,21 @@ class RecordReader:
         return None
 
 
+class ValueReader(RecordReader):
+    """Gives the values of a stream that has nothing but plain values, for a function that takes those."""
+
+    def __init__(self, of: ValueType, name: str) -> None:
+        """`of`: their type; `name`: what the user calls it."""
+        self.type = None
+        self._name = name
+        self._columns = [(VALUE, decoder(of))]
+        self._make = _only_column
+
+    @property
+    def type_name(self) -> str:
+        return self._name
+
+
 def values_from_array(array: pa.Array, of: ValueType) -> list[Any]:
     """The values of a column as Python values of this type. Raises what a class of the user's raises, and
     WrongValueError."""
@@ -106,6 +126,11 @@ def validation_reason(error: BaseException) -> str | None:
     field = ".".join(map(str, found[0]["loc"]))
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return f"field {field!r}: {found[0]['msg']}{more}" if field else f"{found[0]['msg']}{more}"
+
+
+def _only_column(columns: list[list[Any]]) -> list[Any]:
+    (values,) = columns
+    return values
 
 
 def _caused(unmade: UnmadeRecordError, error: Exception) -> UnmadeRecordError:

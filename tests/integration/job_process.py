@@ -140,3 +140,11 @@ def _processes(*pids: int) -> list[psutil.Process]:
             if pid != os.getpid():
                 found.append(psutil.Process(pid))
     return found
+
+
+def is_gone(pid: int) -> bool:
+    """Whether no such process runs. It may go, and be waited for, between any two questions about it."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

@@ -155,3 +155,40 @@ def test_twenty_one_kills_on_s3(server: S3Server, start_job: Any, tmp_path: Path
     )
     job.run([*KILLS] * 7, 1_000, "local[2]")
     assert not server.uploads(bucket)
+
+
+def goes_back(start_job: Any, engine: Any, folder: Path, place: Place) -> None:
+    """A job goes back twice, killed in between: files of the abandoned time are gone, and each row is there
+    once in the end, with its marker."""
+    url, options = place
+    kinds, records = ["columns", "lines", "packed", "comma", "blocks"], 12_000
+    arguments = (url, json.dumps(options), str(records), "2000", ",".join(kinds))
+    settings = {"program": PROGRAM, "master": "threads[2]"}
+    job = start_job(folder, *arguments, options=["--retained", "50"], **settings)
+    for _ in range(4):
+        since = job.mark
+        job.wait_event("checkpoint_completed", after=since)
+    job.kill_group()
+    job.wait()
+    ids = [manifest["checkpoint_id"] for manifest in engine.manifests(folder)]
+    for to in (ids[-1] - 1, ids[-1] - 3):
+        job = start_job(folder, *arguments, options=["--retained", "50", "--from", str(to)], **settings)
+        assert job.wait_event("went_back")["to"] == to
+        job.wait_event("slots_started")
+        job.kill_group()
+        job.wait()
+    again = start_job(folder, *arguments, options=["--retained", "50", "--from", str(to)], **settings)
+    assert again.wait(240) == 0, again.story()
+    assert not again.named("went_back"), "the same command goes on"
+    fs, root = fsspec.core.url_to_fs(url, **options)
+    for kind in kinds:
+        assert FileLister(fs, f"{root}/{kind}").rows() == Counter(range(records)), kind
+
+
+def test_files_of_an_abandoned_time_are_taken_back(start_job: Any, engine: Any, tmp_path: Path) -> None:
+    goes_back(start_job, engine, tmp_path / "ck", (str(tmp_path / "out"), {}))
+
+
+def test_so_they_are_on_s3(server: S3Server, start_job: Any, engine: Any, tmp_path: Path) -> None:
+    bucket = server.new_bucket()
+    goes_back(start_job, engine, tmp_path / "ck", (f"s3://{bucket}/out", server.options))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+
+from tests.integration.job_process import is_gone
 
 pytestmark = pytest.mark.kafka
 START_MS = 1_700_000_000_000
@@ -94,7 +95,7 @@ def test_a_user_function_that_hangs_is_found_and_named_with_its_record(
     failed = job.named("attempt_failed")
     assert len(failed) == (0 if host == "threads[2]" else 1), job.story()
     for pid in (slot["pid"] for event in job.named("slots_started") for slot in event["slots"]):
-        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        assert is_gone(pid)
 
 
 @pytest.mark.parametrize("host", ["threads[1]", pytest.param("local[2]", marks=pytest.mark.spark)])
@@ -126,4 +127,4 @@ def test_a_user_function_that_keeps_pythons_lock_is_found_and_named_with_its_lin
         assert "slot_timeout" in reason
     assert "failed for the same reason" in job.errors()
     for pid in (slot["pid"] for event in job.named("slots_started") for slot in event["slots"]):
-        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        assert is_gone(pid)

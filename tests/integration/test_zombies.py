@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,9 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.integration.job_process import is_gone
+
 pytestmark = pytest.mark.kafka
-
-
-def _is_gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.spark
@@ -36,14 +34,14 @@ def test_a_frozen_slot_is_replaced_and_does_nothing_when_it_wakes_up(
     job = start_job(tmp_path / "ck", *arguments, master="local[4]", options=["--slot-timeout", "3 s"])
     data.run(3_000)
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
-    zombie = job.slots()[1]
-    os.kill(zombie, signal.SIGSTOP)
+    zombie = psutil.Process(job.slots()[1])
+    zombie.suspend()
     failed = job.wait_event("attempt_failed", timeout=240)
     assert "slot 1" in failed["reason"] and "silent" in failed["reason"]  # noqa: PT018
     job.wait_event("slots_started", lambda e: e["attempt"] == 2)
-    if not _is_gone(zombie):  # Spark kills it some seconds later
-        os.kill(zombie, signal.SIGCONT)
-    engine.wait_for(lambda: _is_gone(zombie), job, timeout=240)
+    with contextlib.suppress(psutil.NoSuchProcess):  # Spark kills it some seconds later
+        zombie.resume()
+    engine.wait_for(lambda: is_gone(zombie.pid), job, timeout=240)
     done = job.wait_event("restarted")
     job.wait_event("checkpoint_completed", after=job.events.index(done))
     data.close()

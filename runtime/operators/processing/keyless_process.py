@@ -53,29 +53,30 @@ class Process(Generic[In, Out]):
         return None
 
 
-def check_keyless(process: Process[Any, Any], uid: str) -> None:
-    """Raises GraphError for what a class without a key can't have."""
+def check_keyless(process: Any, uid: str, keyed: str = "") -> None:
+    """Raises GraphError for what a class without a key can't have. `keyed`: what to write for one that has,
+    if it is not for a single stream."""
     name = type(process).__name__
-    instead = f"write class {name}(KeyedProcess[K, I, O]), and stream.key_by(...).process({name}())"
+    instead = keyed or f"write class {name}(KeyedProcess[K, I, O]), and stream.key_by(...).process({name}())"
     for state in declared_states(process, uid).values():
         raise GraphError(
-            f"operator {uid!r}: state {state.name!r} of {name} belongs to a key, and a Process has none: use "
+            f"operator {uid!r}: state {state.name!r} of {name} belongs to a key, and it has none: use "
             f"an OperatorListState, or {instead}"
         )
     if hasattr(process, "on_timer"):
         raise GraphError(
-            f"operator {uid!r}: {name} has on_timer(), but timers belong to a key, and a Process has none: "
+            f"operator {uid!r}: {name} has on_timer(), but timers belong to a key, and it has none: "
             f"use on_watermark(), or {instead}"
         )
 
 
 @dataclass(frozen=True)
 class KeylessConfig:
-    """A Process, checked when the graph is built. `reader` makes its records, `made` columns of what it
-    yields."""
+    """A Process or CoProcess, checked when the graph is built. `reader` makes its records, those of the left
+    stream if there are two; `made` columns of what it yields."""
 
     uid: str
-    process: Process[Any, Any]
+    process: Any
     reader: RecordReader
     made: RecordWriter
     has_event_time: bool
@@ -109,7 +110,7 @@ class KeylessOperator:
         self._checkpoint_id = 0
 
     @property
-    def function(self) -> Process[Any, Any]:
+    def function(self) -> Any:
         """The user's object of this subtask."""
         return self._process
 
@@ -148,14 +149,17 @@ class KeylessOperator:
             self._lists.begin()
 
     def on_records(self, records: Records) -> None:
+        self._take(records, self._config.reader, self._process.process)
+
+    def _take(self, records: Records, reader: RecordReader, process: Callable[..., Any]) -> None:
         config, failed = self._config, self._failed
         if failed is None:
-            typed = read_records(config.uid, config.reader, records)
+            typed = read_records(config.uid, reader, records)
         else:
-            typed, records = read_or_set_aside(config.uid, config.reader, records, failed)
+            typed, records = read_or_set_aside(config.uid, reader, records, failed)
         if len(records):
             self._calls.note(records)
-            self._process_each(records, typed, self._process.process)
+            self._process_each(records, typed, process)
         if failed is not None:
             failed.send()
 

@@ -221,14 +221,14 @@ def test_a_mistake_is_refused_where_it_is_written(use: Use, sentence: str, purch
         use(purchases)
 
 
-def test_a_function_of_a_plain_value_is_told_that_it_gets_a_record() -> None:
-    def shout(word: str) -> Total:
-        return Total(word, 1)
+def test_a_function_that_combines_plain_values_is_told_that_it_gets_records() -> None:
+    def longer(one: str, other: str) -> str:
+        return max(one, other, key=len)
 
     words = Job("words").from_elements("ann", "bob")
-    sentence = "shout takes a str, and gets a record with the field 'value': .* use row.value"
+    sentence = "longer takes a str, and gets a record with the field 'value': .* use row.value"
     with pytest.raises(GraphError, match=sentence):
-        words.map(shout)
+        words.key_by("value").reduce(longer)
 
 
 def test_window_all_is_said_in_the_plan_and_has_no_key_column(purchases: Stream[Any]) -> None:

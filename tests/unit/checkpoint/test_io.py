@@ -232,6 +232,15 @@ def test_a_checkpoint_with_a_missing_file_stops_and_offers_the_last_good_one() -
     assert opened(driver(store)).manifest.checkpoint_id == 3, "the choice outlives a crash"
 
 
+def test_a_manifest_says_how_much_each_operator_keeps() -> None:
+    files = [TableFile("t", f"state/{n}", n, 10 * n, "crc32:0", (n, *(0,) * 7)) for n in (1, 2, 3)]
+    handles = [StateHandle("op", n, n, n + 1, (files[n],)) for n in (0, 1)]
+    handles += [StateHandle("other", 0, 0, 8, (files[2],)), StateHandle("empty", 0, 0, 8)]
+    manifest = CheckpointManifest("job", "beef", 1, 1, 0, 0, 2, 8, states=handles)
+    sizes = {"op": {"rows": 3, "bytes": 30}, "other": {"rows": 3, "bytes": 30}}
+    assert manifest.sizes_by_operator() == sizes
+
+
 def test_lost_input_is_fatal_and_takes_no_attempt() -> None:
     store = MemoryStore()
     opened(driver(store))

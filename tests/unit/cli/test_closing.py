@@ -38,7 +38,7 @@ FROM_5 = "last good checkpoint: 5 in dir, also kept: 4; --from 5 goes on from it
             "Fatal",
             5,
             GOOD,
-            "also kept: 4; --from N starts from one of them if no later output has been committed",
+            "also kept: 4; --from N goes back to one of them if no later output has been committed",
         ),
         (
             "UsageError",

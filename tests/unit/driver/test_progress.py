@@ -117,7 +117,8 @@ def test_without_event_time_there_is_no_watermark() -> None:
 
 def test_a_failed_checkpoint_is_shown_until_one_completes() -> None:
     measured = meter()
-    completed = {"checkpoint_id": 3, "duration_ms": 40, "bytes": 500}
+    state = {"totals": {"rows": 7, "bytes": 500}}
+    completed = {"checkpoint_id": 3, "duration_ms": 40, "bytes": 500, "state": state}
     measured.on_event("checkpoint_completed", completed)
     measured.on_event("checkpoint_failed", {"checkpoint_id": 4, "reason": "disk full"})
     progress = measured.measure("running", [], 0)
@@ -126,6 +127,7 @@ def test_a_failed_checkpoint_is_shown_until_one_completes() -> None:
     progress = measured.measure("running", [], 0)
     assert (progress.last_checkpoint_id, progress.last_checkpoint_failure) == (5, None)
     assert (progress.last_checkpoint_ms, progress.last_checkpoint_bytes) == (40, 500)
+    assert progress.last_checkpoint_state == state
 
 
 def test_what_is_waited_for_is_said_once() -> None:
