@@ -41,7 +41,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "state": ("onceflow.cli.state", "Print a job's state, of a checkpoint or a savepoint, as tables."),
     "serve-state": ("onceflow.cli.serve_state", "Answer queries of a job's state, of its last checkpoint."),
     "query": ("onceflow.cli.query", "Ask what a job knows of a key, as of its last checkpoint."),
-    "broker": ("onceflow.cli.broker", "Start, stop or ask about a real single-node Kafka on this machine."),
+    "broker": (
+        "onceflow.cli.broker",
+        "A real Kafka on this machine: start, stop, topics, records in and out.",
+    ),
     "transactions": ("onceflow.cli.transactions", "Find and end transactions that hold readers back."),
     "prepare": ("onceflow.cli.prepare", "Make ready what the first job would wait for."),
     "verify": ("onceflow.cli.verify", "Audit an output topic: gaps, duplicates, or wrong window totals."),

@@ -89,7 +89,7 @@ def stop(port: Port = 9092, data: Data = None, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps({"running": False, "stopped_pid": stopped.pid if stopped else None}))
     elif stopped is None:
-        typer.echo(f"no broker runs on {folder}")
+        typer.echo(f"no broker runs on {folder}; one that was started with --data is found by it")
     else:
         also = f", and the schema registry on {registry}" if registry else ""
         typer.echo(f"stopped the broker on {folder} (process {stopped.pid}){also}")
@@ -126,7 +126,7 @@ def _report(folder: Path, as_json: bool) -> bool:
     if as_json:
         typer.echo(json.dumps(_as_row(folder, running, registry)))
     elif running is None:
-        typer.echo(f"no broker runs on {folder}")
+        typer.echo(f"no broker runs on {folder}; one that was started with --data is found by it")
     else:
         where = f"{_address(running)} (process {running.pid}, data in {folder})"
         typer.echo(f"Kafka {running.version} runs on {where}")

@@ -188,7 +188,7 @@ def _listed(
         return record_class(rows.schema)
     if not is_record_type(found):
         raise GraphError(
-            f"operator {uid!r}: {type(function).__name__} takes a {type_name(found)} on the {name}; expected "
+            f"operator {uid!r}: {type(function).__name__} takes {type_name(found)} on the {name}; expected "
             "a record type: write class YourCoGroup(CoGroup[Left, Right, Out]) with dataclasses"
         )
     check_record(found, rows.schema, f"operator {uid!r}: {type(function).__name__}")

@@ -97,12 +97,12 @@ def taken_record(fn: Callable[..., Any], uid: str, schema: pa.Schema, record_typ
     if annotated is not None and not is_record_type(annotated):
         if schema.names == [VALUE]:  # from plain values, as in from_elements("ann", "bob")
             raise GraphError(
-                f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}, and gets a record "
+                f"operator {uid!r}: {function_name(fn)} takes {type_name(annotated)}, and gets a record "
                 "with the field 'value': leave the annotation out and use row.value, or annotate a dataclass "
                 "or NamedTuple that has the field"
             )
         raise GraphError(
-            f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}; expected a record type: "
+            f"operator {uid!r}: {function_name(fn)} takes {type_name(annotated)}; expected a record type: "
             "annotate its parameter with a dataclass or a NamedTuple, or not at all"
         )
     taken = annotated or record_type
@@ -125,13 +125,13 @@ def record_reader(
     column = schema.field(VALUE)
     if of.arrow != column.type:
         raise GraphError(
-            f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}, but the values of the "
+            f"operator {uid!r}: {function_name(fn)} takes {type_name(annotated)}, but the values of the "
             f"stream are {column.type}: annotate the parameter with their type, or leave the annotation out "
             f"and use row.{VALUE}"
         )
     if column.nullable and not of.nullable:
         raise GraphError(
-            f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}, but a value of the "
+            f"operator {uid!r}: {function_name(fn)} takes {type_name(annotated)}, but a value of the "
             f"stream may be null: annotate the parameter as {type_name(annotated)} | None"
         )
     return ValueReader(of, type_name(annotated))
@@ -159,7 +159,7 @@ def takes_polars(fn: Callable[..., Any], uid: str) -> bool:
     if annotated in (None, pa.RecordBatch, pl.DataFrame):
         return annotated is pl.DataFrame
     raise GraphError(
-        f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}; map_batches gives a "
+        f"operator {uid!r}: {function_name(fn)} takes {type_name(annotated)}; map_batches gives a "
         "pyarrow.RecordBatch or a polars.DataFrame, by the annotation of the parameter"
     )
 
@@ -177,7 +177,7 @@ def batch_reader(
         return RecordReader(record_class(schema))
     if not is_record_type(of):
         raise GraphError(
-            f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}; expected a list of "
+            f"operator {uid!r}: {function_name(fn)} takes {type_name(annotated)}; expected a list of "
             "records: annotate it as list[YourType], with a dataclass or a NamedTuple"
         )
     check_record(of, schema, f"operator {uid!r}: {function_name(fn)}")

@@ -76,7 +76,7 @@ def test_a_value_that_a_function_fails_on_is_shown_and_put_aside() -> None:
 
 def test_values_of_another_type_are_refused() -> None:
     lines = Job("lines").from_elements("ann")
-    with pytest.raises(GraphError, match="double takes a int, but the values of the stream are string: "):
+    with pytest.raises(GraphError, match="double takes int, but the values of the stream are string: "):
         lines.map(double)
-    with pytest.raises(GraphError, match=r"double takes a int, .* may be null: .* as int \| None"):
+    with pytest.raises(GraphError, match=r"double takes int, .* may be null: .* as int \| None"):
         Job("numbers").from_elements(1, None).map(double)

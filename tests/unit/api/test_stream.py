@@ -226,7 +226,7 @@ def test_a_function_that_combines_plain_values_is_told_that_it_gets_records() ->
         return max(one, other, key=len)
 
     words = Job("words").from_elements("ann", "bob")
-    sentence = "longer takes a str, and gets a record with the field 'value': .* use row.value"
+    sentence = "longer takes str, and gets a record with the field 'value': .* use row.value"
     with pytest.raises(GraphError, match=sentence):
         words.key_by("value").reduce(longer)
 

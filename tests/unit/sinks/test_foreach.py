@@ -130,7 +130,7 @@ def words() -> Iterator[str]:
     [
         (lambda s: s.foreach(takes_other), "takes Other, but the stream has no column 'name'"),
         (lambda s: s.foreach_batch(takes_others), "takes Other, but the stream has no column 'name'"),
-        (lambda s: s.foreach_batch(takes_text), r"takes a list\[str\]; expected a list of records"),
+        (lambda s: s.foreach_batch(takes_text), r"takes list\[str\]; expected a list of records"),
         (
             lambda s: s.foreach_batch(takes_three),
             "takes_three takes a, b, c; foreach_batch gives a batch, and",
