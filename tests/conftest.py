@@ -20,6 +20,7 @@ from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
 from onceflow.runtime.environment.java import JavaError, find_java
 from onceflow.runtime.hosts.spark.class_archive import as_setting, local_java_options
+from onceflow.runtime.hosts.spark.unused_file_systems import let_go_of_unused_file_systems
 from tests import server_container, workers
 from tests.shared_broker import SharedBroker, shared_broker
 
@@ -212,6 +213,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
+    let_go_of_unused_file_systems()
     session = builder.getOrCreate()
     server_container.RAN.update([f"spark: PySpark {session.version}"])
     onceflow.register(session)

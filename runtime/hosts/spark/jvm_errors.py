@@ -22,6 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.hosts.spark.executor_watch import LOGGER
 from onceflow.runtime.hosts.spark.spark_errors import cause_of
+from onceflow.runtime.hosts.spark.unused_file_systems import let_go_of_unused_file_systems
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ def launch_jvm(conf: SparkConf, on_executors: Callable[[str], None]) -> Any:
     """
     logging.getLogger().addFilter(is_not_py4j)
     said = JvmErrors(on_executors=on_executors, holds=True)
+    let_go_of_unused_file_systems()
     try:
         gateway = launch_gateway(conf, {"stderr": said.handed_out})
     except PySparkRuntimeError as error:
