@@ -26,9 +26,13 @@ def server() -> Iterator[PostgresServer]:
 def test_what_is_kept_by_key_is_right_and_what_is_appended_is_doubled_where_it_may_be(
     server: PostgresServer, start_job: Any, engine: Any, tmp_path: Path
 ) -> None:
-    folder, arguments = tmp_path / "ck", (server.url, str(RECORDS), "2000")
-    settings = {"program": PROGRAM, "master": "threads[2]"}
-    job = start_job(folder, *arguments, options=["--retained", "50"], **settings)
+    folder = tmp_path / "ck"
+
+    def start(rate: int, *options: str) -> Any:
+        settings = {"program": PROGRAM, "master": "threads[2]", "options": ["--retained", "50", *options]}
+        return start_job(folder, server.url, str(RECORDS), str(rate), **settings)
+
+    job = start(300)  # there is input left, however long four checkpoints take
     for _ in range(4):
         job.wait_event("checkpoint_completed", after=job.mark)
     job.kill_group()
@@ -36,18 +40,18 @@ def test_what_is_kept_by_key_is_right_and_what_is_appended_is_doubled_where_it_m
     to = engine.manifests(folder)[-3]["checkpoint_id"]
     there = server.rows("SELECT count(*) FROM appended")[0]
 
-    refused = start_job(folder, *arguments, options=["--from", str(to)], **settings)
+    refused = start(300, "--from", str(to))
     assert refused.wait(120) == 1, refused.story()
     assert f"--accept-duplicates-after {to}" in refused.errors(), refused.errors()
     assert server.rows("SELECT count(*) FROM appended")[0] >= there
 
-    command = ["--retained", "50", "--from", str(to), "--accept-duplicates-after", str(to)]
-    back = start_job(folder, *arguments, options=command, **settings)
+    command = ["--from", str(to), "--accept-duplicates-after", str(to)]
+    back = start(300, *command)
     assert set(back.wait_event("went_back")["doubled"]) == {"appended", "prepared"}
     back.wait_event("checkpoint_completed", after=back.mark)
     back.kill_group()
     back.wait()
-    again = start_job(folder, *arguments, options=command, **settings)
+    again = start(6_000, *command)
     assert again.wait(240) == 0, again.story()
     assert not again.named("went_back")
 
