@@ -79,19 +79,19 @@ class DeltaCommitter:
     def take_back(self, checkpoint_id: int, went_back: WentBack, committables: Sequence[Committable]) -> None:
         """See TakingBackCommitter: an older version is restored, in one commit with the ledger. Versions of
         others in between are refused."""
-        to = went_back.to
-        if (last_id := self.last_committed()) is None or last_id < to:
-            self.commit(to, committables)
-            self.last_committed()
         table, self._table = self._table, None
         assert table is not None, "it was asked"
+        settings = self._settings
         with asking(self._where):
-            version = version_at(self._settings, table, self._ledger, to, went_back.past, self._where)
+            version = version_at(settings, table, self._ledger, went_back.to, went_back.past, self._where)
         if version == table.version():
             self._write(table, checkpoint_id, [])
             return
         with committing(self._where):
             table.restore(version, commit_properties=self._properties(checkpoint_id))
+        # With the rows the columns have become what they were.
+        context = self._context
+        add_columns(open_table(settings, context.schema, context.uid), settings, context.uid)
 
     def close(self) -> None:
         self._maintenance.close()

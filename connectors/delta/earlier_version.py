@@ -8,6 +8,8 @@ from onceflow.connectors.delta.settings import DeltaSettings
 from onceflow.runtime.errors import Fatal
 
 _CHANGE_NO_ROWS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
+_ADDS_COLUMNS = "ADD COLUMN"
+"""What the sink itself does, if it may; then its columns go with the rows that have them."""
 
 
 def version_at(
@@ -19,6 +21,7 @@ def version_at(
     checkpoint that the job can go on from instead.
     """
     operations = {int(each["version"]): str(each["operation"]) for each in table.history()}
+    harmless = _CHANGE_NO_ROWS | {_ADDS_COLUMNS} if settings.may_add_columns else _CHANGE_NO_ROWS
     version, said = table.version(), table.transaction_version(ledger)
     while said is not None and said > to:
         if version - 1 not in operations:
@@ -27,7 +30,7 @@ def version_at(
                 f"it can't be restored; start the job with --from {past}"
             )
         before = _at(settings, version - 1).transaction_version(ledger)
-        if before == said and operations[version] not in _CHANGE_NO_ROWS:
+        if before == said and operations[version] not in harmless:
             raise Fatal(
                 f"{where}: version {version} ({operations[version]}) is somebody else's, and is younger than "
                 f"checkpoint {to}: going back would take it away; start the job with --from {past}"

@@ -31,7 +31,8 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from onceflow.connectors.iceberg.catalog_errors import asking, committing
 from onceflow.connectors.iceberg.data_files import FOLDER, Describe, as_manifest_entry, file_store
-from onceflow.connectors.iceberg.earlier_snapshot import named_checkpoint, snapshot_at
+from onceflow.connectors.iceberg.earlier_snapshot import snapshot_at
+from onceflow.connectors.iceberg.iceberg_ledger import committed_in, named_checkpoint, says
 from onceflow.connectors.iceberg.key_rewrite import touched_files
 from onceflow.connectors.iceberg.opened_iceberg import add_columns, open_iceberg, where_of
 from onceflow.connectors.iceberg.partition_values import IcebergPartitioning
@@ -47,7 +48,6 @@ from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import DataLossError, Fatal, Fenced
 
 _BRANCH = "main"
-_PROPERTY = "onceflow."
 
 
 class IcebergCommitter:
@@ -97,13 +97,9 @@ class IcebergCommitter:
     def take_back(self, checkpoint_id: int, went_back: WentBack, committables: Sequence[Committable]) -> None:
         """See TakingBackCommitter: the branch goes back to an older snapshot, in one commit with the ledger.
         Snapshots of others in between are refused."""
-        to = went_back.to
-        if (last_id := self.last_committed()) is None or last_id < to:
-            self.commit(to, committables)
-            self.last_committed()
         table, self._table = self._table, None
         assert table is not None, "it was asked"
-        older = snapshot_at(table, self._ledger, to, went_back.past, self._where)
+        older = snapshot_at(table, self._ledger, went_back.to, went_back.past, self._where)
         with committing(self._where):
             transaction = table.transaction()
             if older is None:
@@ -117,7 +113,7 @@ class IcebergCommitter:
         self._expiry.close()
 
     def _swap(self, table: Table, transaction: Transaction, checkpoint_id: int) -> None:
-        transaction.set_properties({_PROPERTY + self._ledger: str(checkpoint_id)})
+        transaction.set_properties(says(self._ledger, checkpoint_id))
         seen = table.metadata.refs.get(_BRANCH)
         requirements = (
             AssertTableUUID(uuid=table.metadata.table_uuid),
@@ -191,9 +187,3 @@ class IcebergCommitter:
                     files[repr(partition)] = DataFile(store, path, schema, partition, describe)
                 files[repr(partition)].write(part)
         return [file.finish() for file in files.values()]
-
-
-def committed_in(table: Table, ledger: str) -> int | None:
-    """What the ledger says."""
-    said = table.properties.get(_PROPERTY + ledger)
-    return None if said is None else int(said)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onceflow.connectors.iceberg.data_files import FOLDER, Describe, file_store
-from onceflow.connectors.iceberg.iceberg_committer import committed_in
+from onceflow.connectors.iceberg.iceberg_ledger import committed_in
 from onceflow.connectors.iceberg.opened_iceberg import open_iceberg, where_of
 from onceflow.connectors.iceberg.settings import IcebergSettings
 from onceflow.connectors.tables.append_writer import AppendedTable, AppendWriter

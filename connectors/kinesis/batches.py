@@ -17,6 +17,7 @@ from onceflow.connectors.kinesis.enumerator import Bounds, beginning_of
 from onceflow.connectors.kinesis.fetches import arrival_of
 from onceflow.connectors.kinesis.position import ShardPosition, gone, trimmed
 from onceflow.connectors.kinesis.shards import Shard
+from onceflow.connectors.look_pace import LookPace
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import BatchLimit, Json, SplitState
 from onceflow.runtime.errors import OptionError
@@ -25,7 +26,7 @@ SETTLED_MS = 3_000
 """A batch has nothing younger: what arrived by then is there to be read, and the server's clock is known in
 whole seconds."""
 _LOOK_MS = 1_000
-"""Kinesis allows five readings of a shard in a second; there is no more than one look for new records."""
+"""Kinesis allows five readings of a shard in a second."""
 _MARGIN_MS = 1_000
 """Reading begins so much earlier than the batch, in whole seconds, and leaves out what was before it."""
 _LOOKED_AT = 100
@@ -46,10 +47,9 @@ class KinesisPlanner:
             raise OptionError("a stream that is read in batches has no until: leave it out")
         self._place = place
         self._bounds = bounds
-        self._clock = clock
         self._span_ms = limit.span_ms
         self._opened: StreamClient | None = None
-        self._looked_ms: float | None = None
+        self._pace = LookPace(clock, _LOOK_MS)
         self._exhausted: set[str] = set()
         """Closed shards that have nothing behind a place that was asked for."""
         self._held_ms: int | None = None
@@ -60,7 +60,7 @@ class KinesisPlanner:
     def next(self, place: Json) -> Json:
         if place["created_ms"] is None:
             return self._beginning()
-        if not self._is_time():
+        if self._held_ms is None and not self._pace.is_due():
             return place
         client = self._client()
         settled_ms = self._held_ms
@@ -73,7 +73,7 @@ class KinesisPlanner:
         if first_ms is None or first_ms > settled_ms:
             is_old = until_ms is None or until_ms + _IDLE_MS < settled_ms
             return {**place, "until_ms": settled_ms} if is_old and self._held_ms is None else place
-        self._looked_ms = None  # there may be more
+        self._pace.found_some()
         end_ms = settled_ms if self._span_ms is None else min(settled_ms, first_ms + self._span_ms)
         return {**place, "until_ms": end_ms}
 
@@ -115,16 +115,6 @@ class KinesisPlanner:
         start_ms = summary.now_ms - 1 if self._bounds.from_now else self._bounds.from_ms
         is_missing = start_ms is None or start_ms <= summary.horizon_ms
         return {"created_ms": summary.created_ms, "until_ms": None if is_missing else start_ms}
-
-    def _is_time(self) -> bool:
-        """Whether to look for new records: not again within a second of having found none."""
-        if self._held_ms is not None:
-            return True
-        now_ms = self._clock.monotonic_ms()
-        if self._looked_ms is not None and now_ms - self._looked_ms < _LOOK_MS:
-            return False
-        self._looked_ms = now_ms
-        return True
 
     def _first_arrival(self, until_ms: int | None) -> int | None:
         """When the first record behind a place arrived; None: there is none."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import psycopg
 
+from onceflow.connectors.look_pace import LookPace
 from onceflow.connectors.postgres_cdc.enumerator import CdcEnumerator
 from onceflow.connectors.postgres_cdc.position import CdcPosition
 from onceflow.connectors.postgres_cdc.settings import (
@@ -49,10 +50,9 @@ class CdcPlanner:
             )
         self._settings = settings
         self._name = name
-        self._clock = clock
         self._bytes = limit.bytes
         self._enumerator = CdcEnumerator(settings, name)
-        self._looked_ms: float | None = None
+        self._pace = LookPace(clock, _LOOK_MS)
         self._held_lsn: int | None = None
 
     def first(self) -> Json:
@@ -62,10 +62,8 @@ class CdcPlanner:
         if place["position"] is None:
             (split,) = self._enumerator.initial_splits()
             return {"position": dict(split.position)}
-        now_ms = self._clock.monotonic_ms()
-        if self._held_lsn is None and self._looked_ms is not None and now_ms - self._looked_ms < _LOOK_MS:
+        if self._held_lsn is None and not self._pace.is_due():
             return place
-        self._looked_ms = now_ms
         position = CdcPosition.of(place["position"])
         with connect(self._settings, self._name) as connection:
             end_lsn = self._log_end(connection) if self._held_lsn is None else self._held_lsn

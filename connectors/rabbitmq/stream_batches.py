@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from onceflow.connectors.look_pace import LookPace
 from onceflow.connectors.rabbitmq.connections import connected
 from onceflow.connectors.rabbitmq.stream_enumerator import StreamEnumerator, Streams
 from onceflow.connectors.rabbitmq.stream_looks import first_message, first_there, last_messages
@@ -20,7 +21,6 @@ from onceflow.runtime.contracts import BatchLimit, Json, SplitState
 from onceflow.runtime.errors import OptionError
 
 _LOOK_MS = 1_000
-"""There is no more than one look for new messages in so long."""
 _BEGINNING = StreamPosition(0)
 """Where a partition begins that was added to a super stream."""
 
@@ -51,9 +51,8 @@ class StreamPlanner:
 
     def __init__(self, looks: StreamLooks, clock: Clock, limit: BatchLimit) -> None:
         self._looks = looks
-        self._clock = clock
         self._records = limit.records
-        self._looked_ms: float | None = None
+        self._pace = LookPace(clock, _LOOK_MS)
         self._held: Mapping[str, Found | None] | None = None
 
     def first(self) -> Json:
@@ -62,7 +61,7 @@ class StreamPlanner:
     def next(self, place: Json) -> Json:
         if place["streams"] is None:
             return _place(self._looks.begun())
-        if not self._is_time():
+        if self._held is None and not self._pace.is_due():
             return place
         begins = _positions(place)
         ends = self._looks.ends(is_sure=False) if self._held is None else self._held
@@ -75,7 +74,7 @@ class StreamPlanner:
                 self._looks.check(stream, begin)
         if not behind:
             return place
-        self._looked_ms = None  # there may be more
+        self._pace.found_some()
         share = None if self._records is None else max(1, self._records // len(behind))
         cuts = {each: self._cut(each, begins.get(each, _BEGINNING), behind[each], share) for each in behind}
         return _place({**begins, **cuts})
@@ -101,16 +100,6 @@ class StreamPlanner:
         """Nothing is open."""
 
     # --- Parts ---
-
-    def _is_time(self) -> bool:
-        """Whether to look for new messages: not again within a second of having found none."""
-        if self._held is not None:
-            return True
-        now_ms = self._clock.monotonic_ms()
-        if self._looked_ms is not None and now_ms - self._looked_ms < _LOOK_MS:
-            return False
-        self._looked_ms = now_ms
-        return True
 
     def _cut(self, stream: str, begin: StreamPosition, last: Found, share: int | None) -> StreamPosition:
         end = last.offset + 1

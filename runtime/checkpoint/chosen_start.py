@@ -11,10 +11,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.log import AttemptStarted
 from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
@@ -33,6 +33,9 @@ class ChosenStart:
     """It begins with a copy of `job.latest` and abandons what is later; None: it goes on from it."""
     came_from: int | None = None
     """The checkpoint that it would go on from if the copy that `goes_back` stands for is never written."""
+
+    has_gone_back: WentBack | None = None
+    """Set where the choice was followed by an earlier run."""
 
     @property
     def created(self) -> Resumable | Finished:
@@ -56,7 +59,7 @@ def chosen_start(view: LogView, chosen: int | None, going: GoingBack) -> ChosenS
         return ChosenStart(_marked(derive_job(view), going))
     last = _last(view)
     if last is not None and last.latest is not None and _has_gone_back(last.latest, chosen):
-        return ChosenStart(_marked(last, going))
+        return ChosenStart(_marked(last, going), has_gone_back=last.latest.went_back)
     job = derive_job(view, chosen)
     if not isinstance(job, Resumable):
         return ChosenStart(job)
@@ -76,12 +79,20 @@ def chosen_start(view: LogView, chosen: int | None, going: GoingBack) -> ChosenS
     return ChosenStart(job, back, chosen if latest is None else latest.checkpoint_id)
 
 
-def told(start: ChosenStart, going: GoingBack) -> Mapping[str, Any]:
-    """The fields of the event `went_back`: where rows lie that will be written again, as far as sinks can
-    tell."""
+def told(start: ChosenStart, going: GoingBack) -> list[ev.Announce]:
+    """What people hear of it: where rows lie that will be written again, as far as sinks can tell; or that
+    the job had gone back before."""
+    if start.has_gone_back is not None:
+        to, copy = start.has_gone_back.to, start.has_gone_back.past + 1
+        reason = (
+            f"the job has gone back to checkpoint {to} before, and goes on from its last one; --from {copy} "
+            f"goes back to the copy of {to}, as long as it is kept"
+        )
+        return [ev.Announce("warning", {"reason": reason})]
+    if start.goes_back is None:
+        return []
     assert isinstance(start.job, Resumable), "it goes back"
     back, older = start.goes_back, start.job.latest
-    assert back is not None, "it goes back"
     assert older is not None, "it goes back to a checkpoint"
     doubled: dict[str, Any] = {}
     for uid in going.doubling:
@@ -90,7 +101,8 @@ def told(start: ChosenStart, going: GoingBack) -> Mapping[str, Any]:
             doubled[uid] = [] if sink is None else [*map(dict, sink.written_since(older.triggered_ms))]
         except OnceflowError as error:
             doubled[uid] = [{"message": str(error)}]
-    return {"to": back.to, "past": back.past, "checkpoint_id": back.past + 1, "doubled": doubled}
+    fields = {"to": back.to, "past": back.past, "checkpoint_id": back.past + 1, "doubled": doubled}
+    return [ev.Announce("went_back", fields)]
 
 
 def _last(view: LogView) -> Resumable | Finished | None:

@@ -174,8 +174,7 @@ class CheckpointIO:
         latest = replace(latest, splits={**latest.splits, **with_new(latest, found)})
         next_id = max(job.next_checkpoint_id, latest.checkpoint_id + 1)
         said = [] if begins is None else [ev.Announce("started_from_savepoint", begins.notice.fields())]
-        if start.goes_back is not None:
-            said.append(ev.Announce("went_back", told(start, self.going_back)))
+        said += told(start, self.going_back)
         notices = [*said, *self._notices.of(view), *map(discovered, found, found.values())]
         return ev.AttemptOpened(job.next_attempt, latest, next_id, fit.notes if fit else (), notices)
 

@@ -46,10 +46,10 @@ class TakingBackCommitter(Protocol):
         """Make the output what it was when checkpoint `went_back.to` had been committed, and the ledger say
         `checkpoint_id`, which is that of the new checkpoint.
 
-        `committables`: what checkpoint `to` promised; it may never have been committed. Called in the driver
-        when the new checkpoint is durable and before a slot starts, and again until the ledger says so. The
-        rows of others than this sink stay. Raises what `commit` raises; Fatal where the output can't be made
-        what it was.
+        `committables`: what checkpoint `to` promised; it is committed. Called in the driver when the new
+        checkpoint is durable and before a slot starts, right after `last_committed`, and again until that
+        says so. It has to fail as `commit` does if anybody has committed since; the rows of others than this
+        sink stay. Raises what `commit` raises; Fatal where the output can't be made what it was.
         """
         ...
 

@@ -95,11 +95,11 @@ class Committers:
         for uid, committer in self._open.items():
             promised = [c for c in manifest.committables if c.uid == uid]
             last_id = committer.last_committed()
-            if isinstance(committer, TakingBackCommitter):
-                if last_id != manifest.checkpoint_id:
-                    committer.take_back(manifest.checkpoint_id, back, promised)
-            elif promised and (last_id is None or last_id < back.to):
+            if promised and (last_id is None or last_id < back.to):
                 committer.commit(back.to, promised)
+                last_id = committer.last_committed()
+            if isinstance(committer, TakingBackCommitter) and last_id != manifest.checkpoint_id:
+                committer.take_back(manifest.checkpoint_id, back, promised)
 
     def close(self) -> None:
         while self._open:

@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 
 from onceflow import Job
 from onceflow.connectors.files.source import files_source
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import ReaderContext, Sink
+from onceflow.runtime.contracts.sink import WentBack
 from onceflow.sinks.files import CompactPolicy, FileSink
 from onceflow.testing.kit import CommittingSinkKit
 from tests.hdfs_server import HdfsServer
 from tests.s3_server import S3Server
+from tests.table_sinks import ORDERS, TableJob, order
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +148,28 @@ def test_a_job_on_hdfs_writes_files_that_another_reads(hdfs: HdfsServer) -> None
     rows = read.from_files(f"{out}/rows/**/*.parquet", Row).collect()
     read.run(master="threads[1]")
     assert sorted(row.n for row in rows) == list(range(1_000))
+
+
+def test_files_on_hdfs_are_taken_back(hdfs: HdfsServer) -> None:
+    out = hdfs.new_folder()
+    sink = FileSink(f"{out}/rows", "jsonl", partition_by="day")
+    job = TableJob(sink, ORDERS)
+    promised = []
+    for n in (1, 2, 3):
+        promised.append(job.promise(n, [order(n, day="mon"), order(10 * n, day="tue")]))
+        job.committer.last_committed()
+        job.committer.commit(n, promised[-1])
+        job.writer.commit(n)
+    job.close()
+    job = TableJob(sink, ORDERS, attempt=2, restored_id=4)
+    assert job.committer.last_committed() == 3
+    job.committer.take_back(4, WentBack(1, 3), promised[0])  # type: ignore[attr-defined]
+    job.checkpoint(5, [order(7)])
+    job.close()
+    read = Job("reads")
+    rows = read.from_files(f"{out}/rows/**/*.jsonl", pa.schema([("id", pa.int64())])).collect()
+    read.run(master="threads[1]")
+    assert sorted(row["id"] for row in rows) == [1, 7, 10]
 
 
 @pytest.mark.soak

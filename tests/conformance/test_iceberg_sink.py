@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from onceflow.connectors.iceberg.iceberg_committer import committed_in
+from onceflow.connectors.iceberg.iceberg_ledger import committed_in
 from onceflow.connectors.tables.file_names import ledger_name
 from onceflow.runtime.contracts import CommittingSink
 from onceflow.runtime.testing.conformance import COMMITTER_CHECKS, CommittingSinkUnderTest

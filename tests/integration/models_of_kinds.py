@@ -206,5 +206,9 @@ MODELS: dict[str, Callable[[ByKey, ByKey], Counter[Found]]] = {
     "loop": loop,
     "late": tumbling,
     "late_session": session,
+    "late_firing": tumbling,
+    "late_by_clock": session,
+    "early_by_time": tumbling,
+    "early_by_delta": tumbling,
     "regular_join": regular_join,
 }

@@ -162,9 +162,13 @@ def goes_back(start_job: Any, engine: Any, folder: Path, place: Place) -> None:
     once in the end, with its marker."""
     url, options = place
     kinds, records = ["columns", "lines", "packed", "comma", "blocks"], 12_000
-    arguments = (url, json.dumps(options), str(records), "2000", ",".join(kinds))
-    settings = {"program": PROGRAM, "master": "threads[2]"}
-    job = start_job(folder, *arguments, options=["--retained", "50"], **settings)
+
+    def start(rate: int, *given: str) -> Any:
+        arguments = (url, json.dumps(options), str(records), str(rate), ",".join(kinds))
+        settings = {"program": PROGRAM, "master": "threads[2]", "options": ["--retained", "50", *given]}
+        return start_job(folder, *arguments, **settings)
+
+    job = start(300)  # there is input left, however long four checkpoints take
     for _ in range(4):
         since = job.mark
         job.wait_event("checkpoint_completed", after=since)
@@ -172,12 +176,12 @@ def goes_back(start_job: Any, engine: Any, folder: Path, place: Place) -> None:
     job.wait()
     ids = [manifest["checkpoint_id"] for manifest in engine.manifests(folder)]
     for to in (ids[-1] - 1, ids[-1] - 3):
-        job = start_job(folder, *arguments, options=["--retained", "50", "--from", str(to)], **settings)
+        job = start(300, "--from", str(to))
         assert job.wait_event("went_back")["to"] == to
         job.wait_event("slots_started")
         job.kill_group()
         job.wait()
-    again = start_job(folder, *arguments, options=["--retained", "50", "--from", str(to)], **settings)
+    again = start(6_000, "--from", str(to))
     assert again.wait(240) == 0, again.story()
     assert not again.named("went_back"), "the same command goes on"
     fs, root = fsspec.core.url_to_fs(url, **options)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from tests.integration.jobs.kinds_of_windows import CONNECTED, KINDS, TABLES
+from tests.integration.jobs.kinds_of_windows import CONNECTED, KINDS, TABLES, TRIGGERED
 from tests.integration.killed_runs import run_killed
 from tests.integration.models_of_kinds import MODELS, Events, Found, by_key
 from tests.integration.numbered_events import produced, table_of
@@ -53,7 +53,10 @@ def summed(found: Counter[Found]) -> Counter[Found]:
 @pytest.mark.parametrize(
     ("kinds", "rows", "kills", "options"),
     [
-        pytest.param([kind for kind in KINDS if kind not in CONNECTED], 4_000, 3, (), id="all"),
+        pytest.param(
+            [kind for kind in KINDS if kind not in (*CONNECTED, *TRIGGERED)], 4_000, 3, (), id="all"
+        ),
+        pytest.param(TRIGGERED, 12_000, 3, (), id="triggered"),
         pytest.param(CONNECTED, 4_000, 3, (), id="connected"),
         *(pytest.param([kind], 6_000, 2, (), id=kind, marks=pytest.mark.soak) for kind in KINDS),
         *(

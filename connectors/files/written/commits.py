@@ -80,9 +80,8 @@ class OutputCommits:
 
     def take_back(self, checkpoint_id: int, to: int, promises: Sequence[Promise], begun_at: BegunAt) -> None:
         """What was committed after checkpoint `to` is seen no more, and the ledger says `checkpoint_id`.
-        `promises`: those of `to`. May be called again; raises what `commit` raises. Not with joined files."""
-        if self._seen is None or self._seen < to:
-            self.commit(to, promises)
+        `promises`: those of `to`, which are committed. May be called again; raises what `commit` raises. Not
+        with joined files."""
         self._check_current()
         ledger = take_back(self._store, self._ledger(), promises, to, begun_at, self._marker)
         self._write_done(checkpoint_id, ledger)

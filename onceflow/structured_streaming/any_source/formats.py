@@ -44,13 +44,18 @@ def _beside(name: str, given: Mapping[str, Any], columns: pa.Schema) -> frozense
     return beside
 
 
-def _kinesis(given: Mapping[str, Any], columns: pa.Schema) -> Source:
+def _json(name: str, given: Mapping[str, Any], columns: pa.Schema) -> Any:
+    """JSON with the columns that are not beside a record's data. Raises OptionError."""
     from onceflow.connectors.formats import Json
+
+    beside = _beside(name, given, columns)
+    return Json(pa.schema([field for field in columns if field.name not in beside]))
+
+
+def _kinesis(given: Mapping[str, Any], columns: pa.Schema) -> Source:
     from onceflow.connectors.kinesis import KinesisSource
 
-    beside = _beside("onceflow-kinesis", given, columns)
-    value = pa.schema([field for field in columns if field.name not in beside])
-    source: Source = KinesisSource(value=Json(value), **given)
+    source: Source = KinesisSource(value=_json("onceflow-kinesis", given, columns), **given)
     return source
 
 
@@ -84,12 +89,9 @@ def _offset_or_start(name: str, value: str) -> Any:
 
 
 def _rabbitmq_stream(given: Mapping[str, Any], columns: pa.Schema) -> Source:
-    from onceflow.connectors.formats import Json
     from onceflow.connectors.rabbitmq import RabbitStreamSource
 
-    beside = _beside("onceflow-rabbitmq-stream", given, columns)
-    value = pa.schema([field for field in columns if field.name not in beside])
-    source: Source = RabbitStreamSource(value=Json(value), **given)
+    source: Source = RabbitStreamSource(value=_json("onceflow-rabbitmq-stream", given, columns), **given)
     return source
 
 

@@ -42,6 +42,9 @@ from onceflow import (
     count,
     count_window,
     cumulative,
+    delta,
+    every,
+    every_processing_time,
     every_rows,
     evict_count,
     global_window,
@@ -316,9 +319,26 @@ TABLES: dict[str, Callable[[Inputs], Any]] = {
     "late_session": lambda i: totals(
         i.tardy.window(session(f"{GAP_MS} ms")).allowed_lateness(EVER), "late_session"
     ),
+    "late_firing": lambda i: totals(
+        i.tardy.window(tumbling(SIZE)).allowed_lateness(EVER).trigger(at_watermark(late=every_rows(4))),
+        "late_firing",
+    ),
+    "late_by_clock": lambda i: totals(
+        i.tardy.window(session(f"{GAP_MS} ms"))
+        .allowed_lateness(EVER)
+        .trigger(at_watermark(late=every_processing_time("30 ms"))),
+        "late_by_clock",
+    ),
+    "early_by_time": lambda i: totals(
+        i.left.window(tumbling(SIZE)).trigger(at_watermark(early=every("5 ms"))), "early_by_time"
+    ),
+    "early_by_delta": lambda i: totals(
+        i.left.window(tumbling(SIZE)).trigger(at_watermark(early=delta("n", 40))), "early_by_delta"
+    ),
     "regular_join": lambda i: pairs(few(i.lefts).join(few(i.rights), how="full", uid="regular_join")),
 }
 KINDS = [*ROWS, *TABLES]
+TRIGGERED = ["late_firing", "late_by_clock", "early_by_time", "early_by_delta"]
 CONNECTED = ["co_process", "broadcast", "co_flat_map"]
 TIMELESS = ("by_clock", "loop")
 """What has no event time can be in no union with what has."""

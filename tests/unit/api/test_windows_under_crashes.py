@@ -11,6 +11,7 @@ import pytest
 from onceflow import (
     Job,
     WatermarkStrategy,
+    at_watermark,
     count,
     count_window,
     cumulative,
@@ -20,6 +21,7 @@ from onceflow import (
     sum_,
     tumbling,
 )
+from onceflow.connectors.formats import Json
 from onceflow.runtime.operators.windows.count_operator import CountOperator
 from onceflow.runtime.operators.windows.keyed_pane_operator import KeyedPaneOperator
 from onceflow.runtime.operators.windows.pane_operator import PaneOperator
@@ -27,6 +29,7 @@ from onceflow.runtime.operators.windows.span_operator import SpanOperator
 from onceflow.runtime.operators.windows.triggered_operator import TriggeredOperator
 from onceflow.runtime.operators.windows.window_operator import WindowOperator
 from onceflow.runtime.testing.mutation import Mutant, mutated
+from onceflow.sinks.kafka import KafkaSink
 from onceflow.testing import SimulationError, simulate
 
 
@@ -52,7 +55,8 @@ PURCHASES = [Purchase("ab"[n % 2], n, 700 * n - 3_000 * (n % 5 == 4)) for n in r
 
 def windows_of(kind: str) -> Job:
     job = Job(kind, max_parallelism=8)
-    times = WatermarkStrategy.bounded_out_of_orderness("1 h", event_time="ts")
+    slack = "0 s" if kind == "late" else "1 h"
+    times = WatermarkStrategy.bounded_out_of_orderness(slack, event_time="ts")
     by_user = job.from_elements(*PURCHASES[:1], watermarks=times, uid="purchases").key_by("user")
     numbers = {"n": count(), "total": sum_("amount")}
     match kind:
@@ -65,14 +69,24 @@ def windows_of(kind: str) -> Job:
             rows = by_clock.select("user", "n", "total")
         case "evicted":
             rows = by_user.window(tumbling("20 s")).evictor(evict_count(9)).process(last)
+        case "late":  # which rows are late hangs on how they come; what all changes add up to does not
+            windows = by_user.window(tumbling("5 s")).allowed_lateness("1 h")
+            rows = windows.trigger(at_watermark(late=every_rows(2)), results="retracting").aggregate(
+                **numbers
+            )
         case _:
             early = by_user.window(cumulative("10 s", "2 s")).trigger(every_rows(2), results="discarding")
             rows = early.aggregate(**numbers)
-    rows.print(uid="rows")
+    if kind == "late":  # the simulation stands in the place of the sink
+        key = ("user", "window_start")
+        sink = KafkaSink("localhost:1", "rows", key=key, key_format=Json(), upsert=True)
+        rows.sink_to(sink, uid="rows")
+    else:
+        rows.print(uid="rows")
     return job
 
 
-KINDS = ["count", "cumulative", "by-the-clock", "evicted", "triggered"]
+KINDS = ["count", "cumulative", "by-the-clock", "evicted", "late", "triggered"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -147,7 +147,10 @@ def test_the_same_command_goes_on_and_does_not_go_back_again() -> None:
     again, _ = driver(store, 1)
     answer = opened(again)
     assert answer.manifest.checkpoint_id == 5
-    assert not [each for each in answer.notices if each.event == "went_back"]
+    [told] = answer.notices
+    assert told.event == "warning"
+    assert "has gone back to checkpoint 1 before" in str(told.fields["reason"])
+    assert "--from 4 goes back to the copy of 1" in str(told.fields["reason"])
 
 
 def test_rows_that_can_only_be_added_keep_the_checkpoint_itself_so_that_their_ledger_refuses() -> None:

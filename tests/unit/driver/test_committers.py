@@ -157,12 +157,12 @@ def test_a_copy_is_committed_by_taking_back_once() -> None:
 
 
 @pytest.mark.parametrize(("said", "commits"), [(8, []), (5, []), (4, [(5, ["0"])]), (None, [(5, ["0"])])])
-def test_a_sink_that_takes_nothing_back_has_at_least_what_the_older_checkpoint_promised(
-    said: int | None, commits: list[object]
-) -> None:
-    table = Ledger(committed=said)
-    committers(table=table).restore(3, copied(5, ("table", "0")))
+def test_what_the_older_checkpoint_promised_is_committed(said: int | None, commits: list[object]) -> None:
+    table, undoing = Ledger(committed=said), Undoing(committed=said)
+    committers(table=table, undoing=undoing).restore(3, copied(5, ("table", "0"), ("undoing", "0")))
     assert [call for call in table.calls if call == (5, ["0"])] == commits
+    done = [call for call in undoing.calls if isinstance(call, tuple)][1:]
+    assert done == [*commits, (9, 5, ["0"])], "and only then is anything taken back"
 
 
 def test_output_beyond_the_copy_is_told() -> None:
