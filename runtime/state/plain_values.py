@@ -55,6 +55,12 @@ def array_of_plain(values: Sequence[Any], of: pa.DataType) -> pa.Array:
     return array if stored == of else array.view(of)
 
 
+def column_of_nothing(rows: int, of: pa.DataType) -> pa.Array:
+    """What a table's snapshot means by a column that it leaves out: empty lists, if it is one of lists, and
+    nulls otherwise."""
+    return array_of_plain([()] * rows, of) if _t.is_list(of) else pa.nulls(rows, of)
+
+
 def _lists(values: Sequence[Any], of: pa.DataType) -> pa.Array:
     ends: list[int | None] = []
     end = 0

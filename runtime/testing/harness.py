@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.clock import ManualClock
@@ -71,7 +72,9 @@ class OperatorHarness:
         self._partitioner = Partitioner(tuple(key_columns), max_parallelism, parallelism)
         right = tuple(right_keys or key_columns)
         self._right_partitioner = Partitioner(right, max_parallelism, parallelism)
-        self._files = StateFiles(MemoryStore(), 1) if state.snapshots.are_incremental else None
+        self._store = MemoryStore()
+        self._files = StateFiles(self._store, 1)
+        self._is_incremental = state.snapshots.are_incremental
         self._checkpoint_id = 0
         self.subtasks: list[Operator] = []
         for subtask in range(parallelism):
@@ -156,19 +159,25 @@ class OperatorHarness:
 
     def snapshot(self) -> list[RestoredState]:
         """The state of all subtasks, as read back from storage."""
+        if not self._is_incremental:
+            states = [operator.snapshot() for operator in self.subtasks]
+            return [stored(state) for state in states if state is not None]
+        _, handles = self.written()
+        return [self._files.read(handle, handle.key_groups) for handle in handles]
+
+    def written(self) -> tuple[MemoryStore, list[StateHandle]]:
+        """The state of all subtasks in files of attempt 1, under the uid "operator"."""
         states = [operator.snapshot() for operator in self.subtasks]
         self._checkpoint_id += 1
-        return [self._stored(n, state) for n, state in enumerate(states) if state is not None]
+        return self._store, [
+            self._files.write(self._checkpoint_id, "operator", subtask, state)
+            for subtask, state in enumerate(states)
+            if state is not None
+        ]
 
     def _checkpoint(self) -> None:
-        if self._files is not None:
-            self.snapshot()
-
-    def _stored(self, subtask: int, state: FrozenState) -> RestoredState:
-        if self._files is None:
-            return stored(state)
-        handle = self._files.write(self._checkpoint_id, "operator", subtask, state)
-        return self._files.read(handle, handle.key_groups)
+        if self._is_incremental:
+            self.written()
 
     def close(self) -> None:
         """The end of all subtasks."""

@@ -7,6 +7,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Thread
 from typing import Any
 
 from onceflow.runtime.functions.making_calls import is_coroutine_function
@@ -106,9 +107,14 @@ def _answer(question: Question, function: Callable[[Any], Any]) -> Answer:
 
 
 def _end_loop(loop: asyncio.AbstractEventLoop | None) -> None:
-    if loop is None or loop.is_closed():
-        return
+    if loop is not None and not loop.is_closed():
+        # In a thread of its own: Python may let go of these calls while it runs another loop in this one.
+        thread = Thread(target=_cancel_and_close, args=(loop,))
+        thread.start()
+        thread.join()
 
+
+def _cancel_and_close(loop: asyncio.AbstractEventLoop) -> None:
     async def cancel_all() -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:

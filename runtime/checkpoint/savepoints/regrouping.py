@@ -22,6 +22,7 @@ from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN, Batches, FrozenState
+from onceflow.runtime.state.plain_values import column_of_nothing
 
 RUNS, RUNS_OF = "watermarks", "of_key_groups"
 """Notes of windows: runs of key groups, and of how many there are, if not the job's (`lateness.py`)."""
@@ -66,7 +67,7 @@ class Regrouping:
             described = manifest.operators.get(handle.uid)
             restored = files.read(handle, handle.key_groups)
             tables = {
-                name: _Rows(rows, handle.rows[name], self, described)
+                name: _Rows(rows, handle.rows[name], self, described, _schema(rows, len(handle.files[name])))
                 for name, rows in restored.tables.items()
                 if handle.rows[name]
             }
@@ -101,10 +102,10 @@ class _Rows:
     count: int
     regrouping: Regrouping
     state: StateDescription | None
+    schema: pa.Schema
     _left: Iterator[pa.RecordBatch] | None = None
     _waiting: list[pa.RecordBatch] = field(default_factory=list)
     """What was read and is not written yet."""
-    _schema: pa.Schema | None = None
 
     def __len__(self) -> int:
         return self.count
@@ -112,14 +113,31 @@ class _Rows:
     def piece(self, first: int, end: int) -> pa.RecordBatch:
         batches = self._left = self.read() if self._left is None else self._left
         while sum(batch.num_rows for batch in self._waiting) < end - first:
-            batch = next(batches)
-            self._schema = batch.schema if self._schema is None else self._schema
-            self._waiting.append(batch if batch.schema == self._schema else batch.cast(self._schema))
+            self._waiting.append(_completed(next(batches), self.schema))
         rows = one_batch(pa.Table.from_batches(self._waiting))
         self._waiting = [rows.slice(end - first)]
         mine = rows.slice(0, end - first)
         groups = pa.array(self.regrouping.groups_of(mine, self.state), pa.uint16())
         return mine.set_column(0, mine.schema.field(0), groups)
+
+
+def _schema(read: Batches, files: int) -> pa.Schema:
+    """The columns of a table's rows, which are in so many files. Each file leaves out the columns in which it
+    has nothing, so several are read twice: a table is written with one schema."""
+    return next(read()).schema if files == 1 else pa.unify_schemas([batch.schema for batch in read()])
+
+
+def _completed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if batch.schema == schema:
+        return batch
+    there, rows = set(batch.schema.names), batch.num_rows
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in there
+        else column_of_nothing(rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _hashes(batch: pa.RecordBatch, state: StateDescription | None) -> UInt64s | None:

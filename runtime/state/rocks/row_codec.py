@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN
-from onceflow.runtime.state.plain_values import array_of_plain
+from onceflow.runtime.state.plain_values import column_of_nothing
 from onceflow.runtime.state.rocks.packed_rows import NUMBER_BYTES, PackedRows
 
 
@@ -44,7 +44,10 @@ class RowCodec:
         self.learn(batch.schema)
         names, packed = self._layout()
         there = set(batch.schema.names)
-        columns = [batch.column(n) if n in there else _nothing(batch.num_rows, self._types[n]) for n in names]
+        columns = [
+            batch.column(n) if n in there else column_of_nothing(batch.num_rows, self._types[n])
+            for n in names
+        ]
         return packed.pack(columns)
 
     def decode(self, rows: Sequence[bytes]) -> dict[str, pa.Array]:
@@ -55,7 +58,7 @@ class RowCodec:
         names, packed = self._layouts[_number(begins.pop())] if begins else self._layout()
         found = dict(zip(names, packed.unpack(rows), strict=True))
         return {
-            name: found[name] if name in found else _nothing(len(rows), self._types[name])
+            name: found[name] if name in found else column_of_nothing(len(rows), self._types[name])
             for name in self._names
             if name in self._types
         }
@@ -67,7 +70,7 @@ class RowCodec:
             if name in batch.schema.names:
                 columns[name] = batch.column(name)
             elif name in self._types:
-                columns[name] = _nothing(batch.num_rows, self._types[name])
+                columns[name] = column_of_nothing(batch.num_rows, self._types[name])
         return pa.RecordBatch.from_pydict(columns)
 
     def _layout(self) -> tuple[list[str], PackedRows]:
@@ -89,8 +92,3 @@ class RowCodec:
 
 def _number(row: bytes) -> int:
     return int.from_bytes(row[:NUMBER_BYTES], "little")
-
-
-def _nothing(rows: int, of: pa.DataType) -> pa.Array:
-    """A column that was left out: one of empty lists, if it is one of lists."""
-    return array_of_plain([()] * rows, of) if pa.types.is_list(of) else pa.nulls(rows, of)
