@@ -46,7 +46,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium or google-chrome in the path")
 @pytest.mark.parametrize("page", ["index.html", "reference/job.html"])
 def test_the_search_finds_in_a_folder_without_a_server(page: str, site: Path, tmp_path: Path) -> None:
-    """The browser has no network. Its time runs ahead while it waits, so it ends as soon as all has happened."""
+    """The browser has no network. Its clock runs ahead while it waits, and stops when all has happened."""
     address = f"{(site / page).as_uri()}?q=watermark"
     options = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--dump-dom")
     run = subprocess.run(
