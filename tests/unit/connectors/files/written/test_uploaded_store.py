@@ -22,7 +22,7 @@ def store_of(uploads: Any) -> UploadedStore:
 
 
 def written(store: UploadedStore, count: int) -> list[Part]:
-    """So many files that are whole, and seen by nobody."""
+    """The parts of new files that are whole, and seen by nobody."""
     parts = []
     for number in range(count):
         file = store.create(f"{number}.jsonl", f"hidden-{number}", 1)
