@@ -83,8 +83,7 @@ class UnitedSides:
 
 @dataclass(frozen=True)
 class SideStep:
-    """The rows of one side as rows of both, before the windows; or, behind them, late ones of one side as they
-    were."""
+    """The rows of one side as rows of both, before the windows; or, behind them, late ones as they were."""
 
     sides: UnitedSides
     side: int
