@@ -40,6 +40,26 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium or google-chrome in the path")
+@pytest.mark.parametrize("page", ["index.html", "reference/job.html"])
+def test_the_search_finds_in_a_folder_without_a_server(page: str, site: Path, tmp_path: Path) -> None:
+    """The browser has no network. Its clock runs ahead while it waits, and stops when all has happened."""
+    address = f"{(site / page).as_uri()}?q=watermark"
+    options = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--dump-dom")
+    run = subprocess.run(
+        [str(CHROMIUM), *options, "--proxy-server=127.0.0.1:9", f"--user-data-dir={tmp_path}", address],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    found = re.findall(r'href="([^"]+)" class="md-search-result__link"', run.stdout)
+    assert f"{(site / 'time.html').as_uri()}?h=watermark" in found, run.stderr
+
+
 class Loaded(HTMLParser):
     """What a browser loads with a page: scripts, styles, pictures."""
 

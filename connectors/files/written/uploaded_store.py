@@ -11,12 +11,14 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
 
 from onceflow.connectors.files.written.part import Part
 from onceflow.connectors.files.written.uploads import GoneError, Uploads
 from onceflow.runtime.errors import DataLossError, Fatal, Retryable
 
+T = TypeVar("T")
 PART_BYTES = 8 << 20
 """What is sent at once: S3 takes 5 MiB or more, and 10,000 parts for a file."""
 _SENDING_MAX = 4
@@ -29,16 +31,24 @@ class UploadedStore:
     keeps_prefixes = True
 
     def __init__(
-        self, uploads: Uploads, folder: str, hidden_folder: str, is_ours: Callable[[str], bool]
+        self,
+        uploads: Uploads,
+        folder: str,
+        hidden_folder: str,
+        is_ours: Callable[[str], bool],
+        at_once: int = 8,
     ) -> None:
         """`folder` and `hidden_folder`: keys' beginnings, without "/" at their ends. `is_ours`: whether the
-        sink of this job has given this name."""
+        sink of this job has given this name. `at_once`: how many files a commit asks for and shows at a time;
+        with 1 on the caller's thread."""
         self._uploads = uploads
         self._folder = f"{folder}/" if folder else ""
         self._hidden = f"{hidden_folder}/"
         self._is_ours = is_ours
         self._senders = ThreadPoolExecutor(_SENDING_MAX, "onceflow-upload")
         self._room = threading.BoundedSemaphore(_SENDING_MAX)
+        self._at_once = at_once
+        self._askers = ThreadPoolExecutor(at_once, "onceflow-commit")
 
     def describe(self, name: str) -> str:
         return f"s3://{self._uploads.bucket}/{self._folder}{name}"
@@ -71,10 +81,11 @@ class UploadedStore:
         self._uploads.delete([self._hidden + name for name in hidden])
 
     def missing(self, parts: Sequence[Part]) -> Part | None:
-        return next((p for p in parts if not self._uploads.is_there(self._folder + p.name, p.upload)), None)
+        there = self._each(lambda part: self._uploads.is_there(self._folder + part.name, part.upload), parts)
+        return next((part for part, is_there in zip(parts, there, strict=True) if not is_there), None)
 
-    def show(self, part: Part) -> None:
-        self._complete(part, part.etags)
+    def show(self, parts: Sequence[Part]) -> None:
+        self._each(lambda part: self._complete(part, part.etags), parts)
 
     def show_left(self, part: Part) -> None:
         """The order: the tail becomes the last part; the upload is completed with just these parts.
@@ -162,6 +173,21 @@ class UploadedStore:
 
     def close(self) -> None:
         self._senders.shutdown(wait=False, cancel_futures=True)
+        self._askers.shutdown(wait=False, cancel_futures=True)
+
+    def _each(self, call: Callable[[Part], T], parts: Sequence[Part]) -> list[T]:
+        """What the call gives for each part: a request takes as long as the way there and back, and a commit
+        may have a thousand. Raises what one has raised, once all that were under way have ended: tried again,
+        it must not meet itself."""
+        if self._at_once == 1:
+            return [call(part) for part in parts]
+        calls = [self._askers.submit(call, part) for part in parts]
+        _, waiting = wait(calls, return_when=FIRST_EXCEPTION)
+        for each in waiting:
+            each.cancel()
+        wait(calls)
+        failed = [each for each in calls if not each.cancelled() and each.exception()]
+        return [each.result() for each in failed or calls]
 
 
 class UploadedFile:
