@@ -21,7 +21,9 @@ RECORDS = 4_000
 """The records of a job that is drained, over 400 ms of event time: their windows are open all along."""
 
 
-@pytest.mark.parametrize("pairs", [1, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3_000)])])
+@pytest.mark.parametrize(
+    "pairs", [1, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3_000)])]
+)
 def test_two_jobs_from_one_savepoint_fence_nobody_and_double_nothing(
     pairs: int,
     onceflow: Any,
