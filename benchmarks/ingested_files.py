@@ -3,11 +3,11 @@
     python -m benchmarks.ingested_files --keys 1000000 --memory 64
 
 A count and a sum for each key in an open window (as in `columns_on_disk.py`), snapshot and restored as they
-are: `now`, all of it, the half that one of two slots needs, and all of it on the heap. Beside it what a format
-of sorted files would do with the same rows: `files` are RocksDB's, one for each of 16 ranges of ids, written
-from the iterator that a snapshot reads; `ingest` takes them into an empty database; `put` writes the same rows
-into one as a restore does. Seconds of CPU time are the process's, RocksDB's threads among them. Prints one
-JSON object.
+are: `now`, all of it, the half that one of two slots needs, and all of it on the heap. Beside it what a
+format of sorted files would do with the same rows: `files` are RocksDB's, one for each of 16 ranges of ids,
+written from the iterator that a snapshot reads; `ingest` takes them into an empty database; `put` writes the
+same rows into one as a restore does. Seconds of CPU time are the process's, RocksDB's threads among them.
+Prints one JSON object.
 """
 
 from __future__ import annotations
