@@ -55,13 +55,25 @@ class UploadedStore:
 
     def create(self, name: str, hidden: str, attempt: int) -> UploadedFile:
         key = self._folder + name
-        part = Part(name, hidden, 0, attempt, upload=self._uploads.begin(key))
-        return UploadedFile(self, key, part)
+        return UploadedFile(self, key, Part(name, hidden, 0, attempt), self._begin(key))
 
-    def send(self, key: str, upload: str, number: int, content: bytes) -> Future[str]:
+    def _begin(self, key: str) -> Future[str]:
+        """The id of a new upload. The task's thread does not wait for it: a file begins in each folder with
+        each checkpoint, and its rows have room in memory until the store has answered."""
+        if self._at_once > 1:
+            return self._askers.submit(self._uploads.begin, key)
+        begun = Future[str]()
+        begun.set_result(self._uploads.begin(key))
+        return begun
+
+    def send(self, key: str, upload: Future[str], number: int, content: bytes) -> Future[str]:
         """Upload a part on another thread; waits while too many are on their way."""
+
+        def add() -> str:
+            return self._uploads.add(key, upload.result(), number, content)
+
         self._room.acquire()
-        sent = self._senders.submit(self._uploads.add, key, upload, number, content)
+        sent = self._senders.submit(add)
         sent.add_done_callback(lambda _: self._room.release())
         return sent
 
@@ -195,10 +207,11 @@ class UploadedFile:
 
     closed = False
 
-    def __init__(self, store: UploadedStore, key: str, part: Part) -> None:
+    def __init__(self, store: UploadedStore, key: str, part: Part, upload: Future[str]) -> None:
         self._store = store
         self._key = key
         self._part = part
+        self._upload = upload
         self._tail = bytearray()
         self._size = 0
         self._sent: list[Future[str]] = []
@@ -242,11 +255,12 @@ class UploadedFile:
         return self._as_of(self._size, self._sent, "")
 
     def close(self) -> None:
-        """The next attempt aborts the upload."""
+        """The next attempt aborts the upload, which has to be there for it to find."""
         self._tail.clear()
+        wait([self._upload])
 
     def _send(self, content: bytes) -> None:
-        self._sent.append(self._store.send(self._key, self._part.upload, len(self._sent) + 1, content))
+        self._sent.append(self._store.send(self._key, self._upload, len(self._sent) + 1, content))
 
     def _as_of(self, size: int, sent: Sequence[Future[str]], tail: str) -> Part:
         part = self._part
@@ -257,4 +271,4 @@ class UploadedFile:
                 f"{self._store.describe(part.name)}: its upload was aborted by somebody: leave uploads "
                 "alone while the job runs"
             ) from None
-        return Part(part.name, part.hidden, size, part.attempt, part.upload, etags, tail)
+        return Part(part.name, part.hidden, size, part.attempt, self._upload.result(), etags, tail)

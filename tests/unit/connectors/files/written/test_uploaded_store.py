@@ -58,6 +58,48 @@ def test_files_are_looked_for_and_shown_several_at_once() -> None:
     assert sorted(uploads.names("here/")) == [f"{number}.jsonl" for number in (0, 1, 2, 3, 4, 6, 7)]
 
 
+class BeginsLate(SimulatedUploads):
+    """The store does not answer who begins a file until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+
+    def begin(self, key: str) -> str:
+        assert self.answers.wait(DEADLINE_S)
+        return super().begin(key)
+
+
+def test_rows_are_written_while_the_store_is_asked_for_their_files() -> None:
+    """And a checkpoint waits for the answer where it is made durable, on another thread."""
+    uploads = BeginsLate()
+    store = store_of(uploads)
+    files = [store.create(f"{number}.jsonl", f"hidden-{number}", 1) for number in range(3)]
+    for file in files:
+        file.write(b"{}\n")
+    make_durable = files[0].cut(7)
+    uploads.answers.set()
+    open_part = make_durable()
+    assert (open_part.upload, open_part.size) == (files[0].finish().upload, 3)
+    store.show([file.finish() for file in files])
+    assert [uploads.objects[f"here/{number}.jsonl"] for number in range(3)] == [b"{}\n"] * 3
+
+
+def test_what_is_given_up_can_be_found_by_the_next_attempt() -> None:
+    uploads = BeginsLate()
+    store = store_of(uploads)
+    file = store.create("0.jsonl", "hidden-0", 1)
+    closing = threading.Thread(target=file.close)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive(), "it waits for the store, which knows of no upload yet"
+    uploads.answers.set()
+    closing.join(DEADLINE_S)
+    ((key, upload),) = store.leftovers()
+    store.abandon([(key, upload)])
+    assert store.leftovers() == []
+
+
 class OneFails(SimulatedUploads):
     """The first file fails while the second is on its way, whose end waits for the caller's, in vain."""
 
