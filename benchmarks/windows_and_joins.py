@@ -15,12 +15,9 @@ import argparse
 import json
 import os
 import re
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +25,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.environments import class_path, compile_java, install, reason_in
+from benchmarks.cpu_of_jobs import Failed, ended
+from benchmarks.environments import class_path, compile_java, install
 from benchmarks.kept_results import keep
 from benchmarks.peers.flink import ENVIRONMENT, OPTIONS
 from benchmarks.peers.peer import FOLDER
@@ -42,14 +40,9 @@ OURS = "onceflow"
 FEW = 500_000
 OURS_MORE = 4
 """How many times as many records onceflow gets."""
-LIMIT_S = 240.0
 Line = dict[str, Any]
 Found = tuple[int, int]
 """How many rows a job found, and the sum of them."""
-
-
-class Failed(Exception):
-    """A run without a figure: says why."""
 
 
 def ours(kind: str, keys: int, records: int, folder: Path) -> list[str]:
@@ -69,21 +62,11 @@ def flink() -> Command:
 
 def run(command: Sequence[str]) -> tuple[float, Found]:
     """CPU seconds of a job and of all its processes, and what it found. Raises Failed."""
-    with tempfile.TemporaryFile("w+") as said:
-        job = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
-        limit = threading.Timer(LIMIT_S, job.kill)
-        limit.start()
-        _, status, used = os.wait4(job.pid, 0)
-        limit.cancel()
-        job.returncode = os.waitstatus_to_exitcode(status)
-        said.seek(0)
-        text = said.read()
-    found = found_in(text)
-    if job.returncode == -signal.SIGKILL:
-        raise Failed(f"not done within {LIMIT_S} s")
-    if job.returncode != 0 or found is None:
-        raise Failed(reason_in(text) or f"it ended with {job.returncode}: {text[-500:]}")
-    return used.ru_utime + used.ru_stime, found
+    done = ended(command)
+    found = found_in(done.text)
+    if found is None:
+        raise Failed(f"it did not say what it found: {done.text[-500:]}")
+    return done.cpu_s, found
 
 
 def found_in(text: str) -> Found | None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.assigners.tumbling import tumbling
     from onceflow.runtime.operators.declared import SideOutput
     from onceflow.runtime.operators.function_state import InitializationContext, SnapshotContext
-    from onceflow.runtime.operators.joins.window_join import CoGroup, GroupWindow
+    from onceflow.runtime.operators.joins.window_groups import CoGroup, GroupWindow
     from onceflow.runtime.operators.processing.broadcast import BroadcastCtx, KeyedBroadcastProcess
     from onceflow.runtime.operators.processing.broadcast_state import BroadcastState
     from onceflow.runtime.operators.processing.co_functions import CoFlatMap, CoMap
@@ -125,7 +125,7 @@ _MODULES = {
         "sum_",
     ),
     "onceflow.runtime.operators.function_state": ("InitializationContext", "SnapshotContext"),
-    "onceflow.runtime.operators.joins.window_join": ("CoGroup", "GroupWindow"),
+    "onceflow.runtime.operators.joins.window_groups": ("CoGroup", "GroupWindow"),
     "onceflow.runtime.operators.processing.broadcast": ("BroadcastCtx", "KeyedBroadcastProcess"),
     "onceflow.runtime.operators.processing.broadcast_state": ("BroadcastState",),
     "onceflow.runtime.operators.processing.keyless_broadcast": ("BroadcastProcess",),

@@ -130,7 +130,7 @@ CONNECTORS = (
     Covered(
         "parts of a file sink: a commit cut off at each call, kills, and what its options are refused for",
         "unit/connectors/files/written/test_commits unit/sinks/test_files integration/test_file_sink_kills",
-        """buckets part written.plan renamed_store rolling open_store output_store uploaded_store
+        """buckets part written.plan renamed_store rolling open_store output_store
         uploads written.writer""",
     ),
     Covered(

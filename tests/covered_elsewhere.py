@@ -234,7 +234,7 @@ COVERED = (
         """properties/test_interval_join properties/test_window_join properties/test_regular_join
         properties/test_temporal_join unit/api/test_joins unit/api/test_regular_joins""",
         """asked described_sides joined_columns key_numbers frozen_sides runs window_sides meetings equal_rows
-        ordered_changes joined_rows rows_in_time versions window_rows""",
+        ordered_changes joined_rows rows_in_time versions window_rows window_pairs window_groups""",
     ),
     Covered(
         "objects of whole windows: what users see, and state against dictionaries",

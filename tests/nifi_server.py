@@ -7,7 +7,6 @@ import http.server
 import json
 import re
 import threading
-import time
 import uuid
 import zlib
 from collections import deque
@@ -18,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from onceflow.connectors.nifi.flow_files import FlowFile, packed
 
+TICK_S = 0.02
 _PREFIX = "x-nifi-site-to-site-"
 _PORTS = "/nifi-api/data-transfer/output-ports"
 
@@ -44,6 +44,9 @@ class NifiServer:
     def __init__(self, ttl_s: float = 30) -> None:
         """`ttl_s`: for how long a transaction lives; it is told in whole seconds, rounded up."""
         self.ttl_s = ttl_s
+        self.clock_s = 0.0
+        """The server's time, which stands still while this process does: a busy machine that runs neither the
+        server nor a reader beside it lets no transaction expire."""
         self.deliveries = 0
         """How many flow files were sent."""
         self.status: int | None = None
@@ -53,6 +56,7 @@ class NifiServer:
         self._queues: dict[str, deque[FlowFile]] = {}
         self._transactions: dict[str, _Transaction] = {}
         self._lock = threading.Lock()
+        self._is_stopped = threading.Event()
         self._server = _Http(("127.0.0.1", 0), self._handler())
 
     @property
@@ -61,12 +65,18 @@ class NifiServer:
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        threading.Thread(target=self._tick, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def _tick(self) -> None:
+        while not self._is_stopped.wait(TICK_S):
+            self.clock_s += TICK_S
+
     def stop(self) -> None:
+        self._is_stopped.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -92,7 +102,7 @@ class NifiServer:
 
     def _expire(self) -> None:
         for key, transaction in [*self._transactions.items()]:
-            if time.monotonic() > transaction.expires:
+            if self.clock_s > transaction.expires:
                 self._roll_back(key)
 
     def _roll_back(self, key: str) -> None:
@@ -120,7 +130,7 @@ class NifiServer:
     def _begun(self, port_id: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
         self.headers.append(headers)
         key = str(uuid.uuid4())
-        self._transactions[key] = _Transaction(port_id, time.monotonic() + self.ttl_s, [])
+        self._transactions[key] = _Transaction(port_id, self.clock_s + self.ttl_s, [])
         location = f"{self.url}{_PORTS}/{port_id}/transactions/{key}"
         ttl = str(-int(-self.ttl_s // 1))
         return 201, {"Location": location, f"{_PREFIX}server-transaction-ttl": ttl}, b"{}"
@@ -135,11 +145,11 @@ class NifiServer:
             transaction.files = [queue.popleft() for _ in range(count)]
             body = b"".join(map(packed, transaction.files))
             transaction.checksum = str(zlib.crc32(body))
-            transaction.expires = time.monotonic() + self.ttl_s
+            transaction.expires = self.clock_s + self.ttl_s
             self.deliveries += count
             return (202, {}, body) if count else (200, {}, b"")
         if method == "PUT":
-            transaction.expires = time.monotonic() + self.ttl_s
+            transaction.expires = self.clock_s + self.ttl_s
             return 200, {}, b"{}"
         code = query.get("responseCode", [""])[0]
         if method == "DELETE" and code == "15":

@@ -236,6 +236,7 @@ def test_every_option_of_run_is_explained() -> None:
 SAYING = (
     "runtime/driver/driver.py",
     "runtime/api/job.py",
+    "runtime/checkpoint/chosen_start.py",
     "runtime/checkpoint/log_notices.py",
     "runtime/checkpoint/scale.py",
     "runtime/checkpoint/events.py",

@@ -143,6 +143,14 @@ def test_links_that_leave_the_pages_lead_to_copies() -> None:
     assert site_hooks.with_links("[a](../gone.py)", "index.md") == "[a](../gone.py)"
 
 
+def test_code_in_a_table_has_its_pipes_and_may_be_broken_between_calls() -> None:
+    page = "| `X \\| None` | `int \\| str` |\n\nOutside: `a \\| b`\n"
+    assert site_hooks.with_pipes(page) == "| `X | None` | `int | str` |\n\nOutside: `a \\| b`\n"
+    html = "<td><code>a.key_by(k).map(f)</code></td><p>f().g()</p>"
+    broken = "<td><code>a.key_by(k)<wbr>.map(f)</code></td><p>f().g()</p>"
+    assert site_hooks.on_page_content(html, None, None, None) == broken
+
+
 def rows_without_a_head(text: str) -> list[str]:
     """Rows of tables behind an empty line, which Markdown shows as text: only a head may stand there."""
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)

@@ -16,28 +16,35 @@ SETTLED_AFTER_MS = 1_000
 
 
 class FileEnumerator:
-    """A SplitEnumerator and a PruningEnumerator. A split is a file, or a piece of one. All
-    pieces of a file are found at once, so a file of which one was read to its end is known.
+    """A SplitEnumerator, a PruningEnumerator and a BoundingEnumerator. A split is a file, or a piece of one.
+    All pieces of a file are found at once, so a file of which one was read to its end is known.
 
     While the folder is watched, a file that may still be written is left alone: on a file system of this
     machine one that was written within the last second, until two looks in a row have found it the same.
     """
 
     def __init__(
-        self, place: Place, watch_ms: int | None, clock: Clock, cuts: Callable[[str, int], list[int]]
+        self,
+        place: Place,
+        watch_ms: int | None,
+        clock: Clock,
+        cuts: Callable[[str, int], list[int]],
+        is_ended: bool = False,
     ) -> None:
         """`watch_ms` None: what is there at the first start is all there is. `cuts(path, size)`: the
-        places at which a file is cut into several splits."""
+        places at which a file is cut into several splits. `is_ended`: the folder would be watched, and ends
+        with the files that are whole at the first start, also at that from a savepoint."""
         self._place = place
         self._watch_ms = watch_ms
         self._clock = clock
         self._cuts = cuts
+        self._is_ended = is_ended
         self._seen: dict[str, FileVersion] = {}
         """The new files of the look before."""
 
     @property
     def discovery_interval_ms(self) -> int | None:
-        return self._watch_ms
+        return None if self._is_ended else self._watch_ms
 
     def initial_splits(self) -> Sequence[SplitState]:
         files = self._place.files()
@@ -53,8 +60,17 @@ class FileEnumerator:
         return self.discover_unfinished(known, None)
 
     def discover_unfinished(self, known: frozenset[str], finished: Json) -> Sequence[SplitState]:
-        if self._watch_ms is None:
+        if self.discovery_interval_ms is None:
             return []
+        return self._found(known, finished)
+
+    def bounded(self, splits: Sequence[SplitState], finished: Json) -> Sequence[SplitState]:
+        """See BoundingEnumerator: a file has its own end, so only those that came since are added."""
+        if not self._is_ended:
+            return splits
+        return [*splits, *self._found(frozenset(split.split_id for split in splits), finished)]
+
+    def _found(self, known: frozenset[str], finished: Json) -> Sequence[SplitState]:
         read = FinishedFiles(finished)
         new: dict[str, FileVersion] = {}
         changed: list[FileSplit] = []

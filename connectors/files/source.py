@@ -52,6 +52,8 @@ class FileSource:
     """Where records go that can't be decoded. None: one ends the job."""
     columns: frozenset[str] | None = None
     """The columns that are read; None: all."""
+    is_ended: bool = False
+    """Whether a folder that would be watched is read once: `--until latest`."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -64,14 +66,23 @@ class FileSource:
 
     @property
     def is_bounded(self) -> bool:
-        return self.watch_ms is None
+        return self.watch_ms is None or self.is_ended
 
     def project(self, columns: frozenset[str]) -> FileSource:
         return replace(self, columns=columns)
 
+    def ended(self, until: Json) -> FileSource:
+        """See EndableSource: with the files that are whole when the job starts."""
+        if until != "latest":
+            raise OptionError(
+                "files have no offsets, and no time that all file systems tell alike: write latest, for the "
+                "files that are there"
+            )
+        return replace(self, is_ended=True)
+
     def open_enumerator(self, job: str, clock: Clock) -> FileEnumerator:
         cuts = partial(self.form.cuts, self.place)
-        return FileEnumerator(self.place, self.watch_ms, clock, cuts)
+        return FileEnumerator(self.place, self.watch_ms, clock, cuts, self.is_ended)
 
     def open_reader(self, context: ReaderContext) -> FileReader:
         if self.dead_letters is not None and isinstance(self.form, TolerantFormat):
@@ -122,7 +133,7 @@ def files_source(
         columns, record_type = arrow_schema(of), of
     else:
         raise GraphError(
-            f"{where}: type={type_name(of)} is no type of records: give a dataclass, a NamedTuple or a "
+            f"{where}: type={type_name(of)} is not a record type: give a dataclass, a NamedTuple or a "
             "pyarrow.Schema"
         )
     found.check(columns, where)

@@ -124,6 +124,13 @@ class HybridSource:
         """See PausableSource."""
         return all(isinstance(source, PausableSource) and source.can_pause for source in self.sources)
 
+    def ended(self, until: Json) -> Source:
+        """See EndableSource: it can't be."""
+        raise OptionError(
+            "a HybridSource has no end, since its last source begins only when the others have been read: "
+            "give the job the last source alone, or stop it when it has read enough"
+        )
+
     def dead_letter_sink(self) -> Sink | None:
         """See DeadLetterSource."""
         return next(iter(_dead_letter_sinks(self.sources)), None)

@@ -166,7 +166,7 @@ class KafkaSplitEnumerator:
         finally:
             self._start = configured
 
-    def bounded(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+    def bounded(self, splits: Sequence[SplitState], finished: Json) -> Sequence[SplitState]:
         """See BoundingEnumerator. Partitions that came since are read from their beginning."""
         if self._discovery_interval_ms is not None:
             return splits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onceflow.connectors.kinesis.client import SECOND_MS, NotThere, StreamClient, StreamPlace
+from onceflow.connectors.kinesis.client import SECOND_MS, NotThere, StreamClient, StreamPlace, Summary
 from onceflow.connectors.kinesis.finished_shards import FinishedShards
 from onceflow.connectors.kinesis.position import ShardPosition, gone, lost_parent
 from onceflow.connectors.kinesis.shards import Shard, first_shards, new_shards
@@ -30,7 +30,7 @@ class Bounds:
 
 
 class KinesisEnumerator:
-    """A SplitEnumerator, a PruningEnumerator and a SkippingEnumerator."""
+    """A SplitEnumerator, a PruningEnumerator, a SkippingEnumerator and a BoundingEnumerator."""
 
     def __init__(self, place: StreamPlace, bounds: Bounds, interval_ms: int) -> None:
         self._place = place
@@ -46,7 +46,7 @@ class KinesisEnumerator:
         client, bounds = self._client(), self._bounds
         summary, listed = client.summary(), client.shards()
         from_ms = summary.now_ms if bounds.from_now else bounds.from_ms
-        until_ms = summary.now_ms + SECOND_MS - 1 if bounds.until_now else bounds.until_ms
+        until_ms = self._until_ms(summary)
         # What is older than the horizon was never there for this job: only what comes behind can be missed.
         complete_ms = from_ms if from_ms is not None and from_ms > summary.horizon_ms else None
         if bounds.is_bounded:
@@ -62,10 +62,17 @@ class KinesisEnumerator:
 
     def discover_unfinished(self, known: frozenset[str], finished: Json) -> Sequence[SplitState]:
         client, done = self._client(), FinishedShards(finished)
-        found = new_shards(client.shards(), known, done)
+        return self._behind(None, client.shards(), known, done)
+
+    def _behind(
+        self, summary: Summary | None, listed: Sequence[Shard], known: frozenset[str], done: FinishedShards
+    ) -> list[SplitState]:
+        """The shards that are to be read now, since what came before them was."""
+        found = new_shards(listed, known, done)
         if not found:
             return []
-        whole = ShardPosition("", self._place.stream, client.summary().created_ms, from_ms=done.from_ms)
+        created_ms = (summary or self._client().summary()).created_ms
+        whole = ShardPosition("", self._place.stream, created_ms, from_ms=done.from_ms)
         return [
             replace(
                 beginning_of(new.shard, whole),
@@ -78,6 +85,21 @@ class KinesisEnumerator:
     def skip_to_end(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
         now_ms = self._client().summary().now_ms
         return [ShardPosition.of(split).skipped_to(now_ms).state() for split in splits]
+
+    def bounded(self, splits: Sequence[SplitState], finished: Json) -> Sequence[SplitState]:
+        """See BoundingEnumerator. Shards whose parents were read before the savepoint are read, too."""
+        if not self._bounds.is_bounded:
+            return splits
+        client = self._client()
+        summary, listed = client.summary(), client.shards()
+        known, done = frozenset(split.split_id for split in splits), FinishedShards(finished)
+        found = [*splits, *self._behind(summary, listed, known, done)]
+        read = {split.split_id for split in found}
+        for shard in listed:
+            if shard.shard_id not in read and (both := read.intersection(shard.parents)):
+                raise self._resharded(min(both))
+        until_ms = self._until_ms(summary)
+        return [_until(ShardPosition.of(split), until_ms).state() for split in found]
 
     def check_restored(self, splits: Sequence[SplitState]) -> None:
         """Raises DataLossError where a shard can't be read on exactly."""
@@ -120,12 +142,22 @@ class KinesisEnumerator:
         parents = {parent for shard in listed for parent in shard.parents}
         read = [s for s in listed if s.shard_id not in parents or _has_record(client, s.shard_id, from_ms)]
         if both := next((s for s in read if s.shard_id in parents), None):
-            raise UsageError(
-                f"stream {self._place.stream!r}: {both.shard_id} was split or merged in the time that is to "
-                "be read, and its children may only be read after it, which until= can't wait for: leave "
-                "until= out, or give a start= behind the resharding"
-            )
+            raise self._resharded(both.shard_id)
         return read
+
+    def _resharded(self, shard_id: str) -> UsageError:
+        return UsageError(
+            f"stream {self._place.stream!r}: {shard_id} was split or merged in the time that is to be read, "
+            "and its children may only be read after it, which until= can't wait for: leave until= out, or "
+            "give a start= (or a savepoint) behind the resharding"
+        )
+
+    def _until_ms(self, summary: Summary) -> int | None:
+        return summary.now_ms + SECOND_MS - 1 if self._bounds.until_now else self._bounds.until_ms
+
+
+def _until(position: ShardPosition, until_ms: int | None) -> ShardPosition:
+    return position if position.until_ms is not None else replace(position, until_ms=until_ms)
 
 
 def _has_record(client: StreamClient, shard_id: str, from_ms: int | None) -> bool:

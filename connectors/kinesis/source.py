@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from onceflow.connectors.kinesis.client import StreamPlace
     from onceflow.connectors.kinesis.enumerator import Bounds, KinesisEnumerator
     from onceflow.connectors.kinesis.reader import KinesisReader
+
+_TIME = "timestamp:"
 
 
 @explained
@@ -105,6 +107,17 @@ class KinesisSource(MessageSource):
 
     # --- What it may do beyond that ---
 
+    def ended(self, until: Json) -> KinesisSource:
+        """See EndableSource: a time is that of arrival."""
+        if until == "latest":
+            return replace(self, until="latest")
+        if isinstance(until, str) and until.startswith(_TIME):
+            return replace(self, until=_time_before(until.removeprefix(_TIME)))
+        raise OptionError(
+            "shards are not compared by what another job has read of them: write latest, or a time such as "
+            "2026-01-31T00:00:00Z"
+        )
+
     def add_finished(self, finished: Json, splits: Sequence[SplitState]) -> Json:
         """See PruningSource."""
         return FinishedShards(finished).with_shards(map(ShardPosition.of, splits))
@@ -136,6 +149,15 @@ class KinesisSource(MessageSource):
         from onceflow.connectors.kinesis.enumerator import Bounds
 
         return Bounds(_ms(self.start), self.start == "latest", _ms(self.until), self.until == "latest")
+
+
+def _time_before(text: str) -> dt.datetime:
+    """The last ms before this time, which is ISO 8601 or ms: until= is the last one that is read."""
+    at = dt.datetime.fromtimestamp(int(text) / 1000, dt.UTC) if text.isdecimal() else None
+    try:
+        return (at or dt.datetime.fromisoformat(text)) - dt.timedelta(milliseconds=1)
+    except ValueError as error:
+        raise OptionError(f"{text!r} is no time ({error}): write one such as 2026-01-31T00:00:00Z") from error
 
 
 def _ms(time: object) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import psycopg
 
@@ -25,14 +26,14 @@ from onceflow.connectors.postgres_cdc.settings import (
     raised,
 )
 from onceflow.connectors.postgres_cdc.table_rows import emit_message
-from onceflow.runtime.contracts import SplitState
+from onceflow.runtime.contracts import Json, SplitState
 from onceflow.runtime.errors import DataLossError, Fatal
 
 _LOOK_S = 0.05
 
 
 class CdcEnumerator:
-    """A SplitEnumerator of one split, and a WaitingEnumerator."""
+    """A SplitEnumerator of one split, a WaitingEnumerator and a BoundingEnumerator."""
 
     discovery_interval_ms = None
 
@@ -62,6 +63,21 @@ class CdcEnumerator:
 
     def discover(self, known: frozenset[str]) -> Sequence[SplitState]:
         return []
+
+    def bounded(self, splits: Sequence[SplitState], finished: Json) -> Sequence[SplitState]:
+        """See BoundingEnumerator."""
+        positions = [CdcPosition.of(split.position) for split in splits]
+        if not self._settings.is_bounded or all(each.stop_lsn is not None for each in positions):
+            return splits
+        with connect(self._settings, self._name) as connection:
+            try:
+                stop_lsn = self._stop(connection)
+            except psycopg.Error as error:
+                raise raised(error, self._settings.where) from error
+        ended = [
+            each if each.stop_lsn is not None else replace(each, stop_lsn=stop_lsn) for each in positions
+        ]
+        return [SplitState(s.split_id, each.to_json()) for s, each in zip(splits, ended, strict=True)]
 
     def check_restored(self, splits: Sequence[SplitState]) -> None:
         """Raises DataLossError where the slot can't give the log from the checkpoint on."""

@@ -14,7 +14,7 @@ from onceflow.connectors.collections.python_rows import RowType, row_type
 from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.message_fields import check_distinct
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import BatchLimit, ReaderContext, Sink
+from onceflow.runtime.contracts import BatchLimit, Json, ReaderContext, Sink
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.explained_calls import explained
@@ -107,6 +107,15 @@ class PostgresCdcSource:
     def plan_note(self) -> str:
         rows = "the table's rows, then its changes" if self.start == "table" else "the table's changes"
         return f"exactly once: {rows}, by their place in the server's log; the slot moves on with checkpoints"
+
+    def ended(self, until: Json) -> PostgresCdcSource:
+        """See EndableSource."""
+        if until != "latest":
+            raise OptionError(
+                "PostgreSQL's log is not looked up by time or by what another job has read: write latest, "
+                "for what is committed when the job starts"
+            )
+        return replace(self, bounded=True)
 
     def open_enumerator(self, job: str, clock: Clock) -> CdcEnumerator:
         from onceflow.connectors.postgres_cdc.enumerator import CdcEnumerator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pika.exceptions import ChannelClosedByBroker
@@ -12,8 +12,8 @@ from pika.exceptions import ChannelClosedByBroker
 from onceflow.connectors.rabbitmq.connections import NOT_FOUND, connected
 from onceflow.connectors.rabbitmq.stream_looks import first_message, first_there, last_messages
 from onceflow.connectors.rabbitmq.stream_position import Found, StreamPosition, truncated
-from onceflow.runtime.contracts import SplitState
-from onceflow.runtime.errors import Fatal
+from onceflow.runtime.contracts import Json, SplitState
+from onceflow.runtime.errors import Fatal, OptionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,18 @@ class Streams:
     super_stream: str | None
     """Its partitions are the streams NAME-0, NAME-1 and so on."""
     start: str | int | dt.datetime
-    is_bounded: bool
+    until: str | Mapping[str, int] | None
+    """"latest", or the first offset of each stream that is not read. None: it has no end."""
     skips: bool
     """Whether what retention has deleted is left out."""
 
+    @property
+    def is_bounded(self) -> bool:
+        return self.until is not None
+
 
 class StreamEnumerator:
-    """A SplitEnumerator."""
+    """A SplitEnumerator and a BoundingEnumerator."""
 
     def __init__(self, streams: Streams, interval_ms: int) -> None:
         self._streams = streams
@@ -55,6 +60,24 @@ class StreamEnumerator:
         with self.connected() as connection:
             new = [name for name in self.names(connection) if name not in known]
         return [StreamPosition(0).state(name) for name in new]
+
+    def bounded(self, splits: Sequence[SplitState], finished: Json) -> Sequence[SplitState]:
+        """See BoundingEnumerator. Partitions that came since are read from their beginning."""
+        if not self._streams.is_bounded:
+            return splits
+        positions = {split.split_id: StreamPosition.of(split) for split in splits}
+        with self.connected() as connection:
+            names = [*positions, *(name for name in self.names(connection) if name not in positions)]
+            last = last_messages(connection, names)
+        found = [(name, positions.get(name) or StreamPosition(0)) for name in names]
+        return [
+            (
+                position
+                if position.until_offset is not None
+                else replace(position, until_offset=self._until(name, last.get(name)))
+            ).state(name)
+            for name, position in found
+        ]
 
     def check_restored(self, splits: Sequence[SplitState]) -> None:
         with self.connected() as connection:
@@ -97,13 +120,27 @@ class StreamEnumerator:
     def _begun(self, connection: Any, name: str, last: Mapping[str, Found | None]) -> StreamPosition:
         start, end = self._streams.start, last.get(name)
         end_offset = 0 if end is None else end.offset + 1
-        until = end_offset if self._streams.is_bounded else None
+        until = self._until(name, end)
         if isinstance(start, int):
             return StreamPosition(start, until)
         if start == "latest" or (end is None and start != "earliest"):
             return StreamPosition(end_offset, until, None if end is None else end.digest)
         first = first_message(connection, name, "first" if start == "earliest" else start)
         return StreamPosition(end_offset if first is None else first.offset, until)
+
+    def _until(self, name: str, end: Found | None) -> int | None:
+        """The first offset of a stream that is not read. Raises OptionError for one that is not there yet."""
+        end_offset, until = 0 if end is None else end.offset + 1, self._streams.until
+        if until is None or isinstance(until, str):
+            return None if until is None else end_offset
+        if name not in until:
+            raise OptionError(f"until= has no offset of stream {name!r}: give one for each stream")
+        if until[name] > end_offset:
+            raise OptionError(
+                f"until= wants stream {name!r} up to offset {until[name]}, but it has messages up to "
+                f"{end_offset}: choose another end"
+            )
+        return until[name]
 
 
 def _is_there(connection: Any, stream: str) -> bool:

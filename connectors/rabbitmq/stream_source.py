@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from onceflow.connectors.formats import Format
 from onceflow.connectors.message_fields import named_fields
 from onceflow.connectors.message_source import MessageSource
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import BatchLimit, ReaderContext, Sink
+from onceflow.runtime.contracts import BatchLimit, Json, ReaderContext, Sink
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.explained_calls import explained
@@ -53,8 +53,9 @@ class RabbitStreamSource(MessageSource):
     """At the very first start only: with all that the streams have, with what comes from then on, at an
     offset (of each stream), or with what came from a time on (a datetime with its time zone, to the
     second)."""
-    until: Literal["latest"] | None = None
-    """Where the source ends: with what the streams have at the very first start. None: never."""
+    until: Literal["latest"] | Mapping[str, int] | None = None
+    """Where the source ends: with what the streams have at the very first start, or before these offsets, by
+    stream. None: never."""
     if_truncated: Literal["fail", "skip"] = "fail"
     """What to do if retention has deleted messages that were not read: end the job, or leave them out."""
     prefetch: int = 5_000
@@ -110,13 +111,22 @@ class RabbitStreamSource(MessageSource):
         give_up_ms = duration_ms(self.timeout, "timeout")
         return StreamReader(connect, self.rows(), self.read_beside(), give_up_ms, context)
 
+    def ended(self, until: Json) -> RabbitStreamSource:
+        """See EndableSource."""
+        if until != "latest" and not isinstance(until, Mapping):
+            raise OptionError(
+                "a stream of RabbitMQ has times of its chunks only, and no exact end by time: write latest, "
+                "or the folder of a job or savepoint that has read it"
+            )
+        return replace(self, until="latest" if until == "latest" else until)
+
     # --- Parts ---
 
     def _streams(self) -> Streams:
         from onceflow.connectors.rabbitmq.stream_enumerator import Streams
 
         skips = self.if_truncated == "skip"
-        return Streams(self.url, self.streams, self.super_stream, self.start, self.is_bounded, skips)
+        return Streams(self.url, self.streams, self.super_stream, self.start, self.until, skips)
 
     def beside(self) -> dict[str, pa.Field]:
         """See MessageSource."""
@@ -149,8 +159,13 @@ def _check_bounds(source: RabbitStreamSource) -> None:
             f'start={start!r}: write "earliest" or "latest", or give an offset, or a datetime with its time '
             "zone"
         )
-    if source.until not in (None, "latest"):
-        raise OptionError(f'until={source.until!r}: write "latest", or leave it out')
+    until = source.until
+    offsets = until.values() if isinstance(until, Mapping) else [-1]
+    is_offsets = all(type(each) is int and each >= 0 for each in offsets)
+    if until not in (None, "latest") and not is_offsets:
+        raise OptionError(
+            f'until={until!r}: write "latest", offsets such as {{"orders": 17}}, or leave it out'
+        )
     if start == "latest" and source.until == "latest":
         raise OptionError(
             'RabbitStreamSource: start="latest" until="latest" reads nothing: leave one of them out'

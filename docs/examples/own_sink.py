@@ -23,20 +23,10 @@ class Database:
     path: str
 
     def check(self, schema: pa.Schema, uid: str) -> None:
-        """Rows of any columns are written; else raise GraphError."""
+        pass  # rows of any columns are written; else raise GraphError
 
     def open_writer(self, context: SinkContext) -> "DatabaseWriter":
         return DatabaseWriter(self.path, context)
-
-
-@dataclass(frozen=True)
-class Frozen:
-    promise: Committable
-
-    def stage(self) -> Committable:
-        return (
-            self.promise
-        )  # its rows are part of the manifest; many would go to a file
 
 
 @dataclass
@@ -54,17 +44,16 @@ class DatabaseWriter:
     def write(self, records: Records) -> None:
         self.rows += [json.dumps(row) for row in records.batch.to_pylist()]
 
-    def pre_commit(self, checkpoint_id: int) -> Frozen:
+    def pre_commit(self, checkpoint_id: int) -> Committable:
         self.frozen[checkpoint_id] = len(self.rows)
         owner, rows = str(self.context.subtask), {"rows": list(self.rows)}
-        return Frozen(Committable(self.context.uid, owner, checkpoint_id, rows))
+        return Committable(self.context.uid, owner, checkpoint_id, rows)
 
     def commit(self, checkpoint_id: int) -> None:
-        count = self.frozen.get(checkpoint_id, 0)
-        self._commit(str(self.context.subtask), checkpoint_id, self.rows[:count])
-        del self.rows[:count]
-        later = {n: kept for n, kept in self.frozen.items() if n > checkpoint_id}
-        self.frozen = {n: kept - count for n, kept in later.items()}
+        done = self.frozen.get(checkpoint_id, 0)
+        self._commit(str(self.context.subtask), checkpoint_id, self.rows[:done])
+        del self.rows[:done]
+        self.frozen = {n: k - done for n, k in self.frozen.items() if n > checkpoint_id}
 
     def close(self) -> None:
         pass
@@ -80,12 +69,9 @@ class DatabaseWriter:
                 if attempt > self.context.attempt:
                     raise Fenced(f"attempt {attempt} writes the output of {name}")
                 if done < checkpoint_id:
-                    texts = [[row] for row in rows]
-                    database.executemany("insert into output values (?)", texts)
+                    database.executemany("insert into output values (?)", zip(rows))
                 entry = [name, self.context.attempt, max(done, checkpoint_id)]
-                database.execute(
-                    "insert or replace into ledger values (?, ?, ?)", entry
-                )
+                database.execute("replace into ledger values (?, ?, ?)", entry)
         except sqlite3.OperationalError as error:
             raise Retryable(f"{self.path} can't be written now: {error}") from error
 

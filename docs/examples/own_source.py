@@ -1,10 +1,9 @@
 """A source from scratch: the lines of the text files in a folder. A file is a split, a byte its position."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
@@ -15,18 +14,15 @@ from onceflow.testing.kit import SourceKit
 @dataclass(frozen=True)
 class Lines:
     folder: str
-    record_type: type | None = None
-    is_bounded: bool = True
-
-    @property
-    def schema(self) -> pa.Schema:
-        return pa.schema([("line", pa.string())])
+    schema = pa.schema([("line", pa.string())])
+    record_type = None
+    is_bounded = True
 
     def open_enumerator(self, job: str, clock: Clock) -> "LinesEnumerator":
         return LinesEnumerator(Path(self.folder))
 
     def open_reader(self, context: ReaderContext) -> "LinesReader":
-        return LinesReader(self)
+        return LinesReader(Path(self.folder))
 
 
 @dataclass
@@ -45,40 +41,36 @@ class LinesEnumerator:
         for split in splits:
             path, byte = self.folder / split.split_id, int(split.position["byte"])
             if not path.exists() or path.stat().st_size < byte:
-                raise DataLossError(
-                    f"{path} is to be read on from byte {byte}, and ends"
-                )
+                raise DataLossError(f"{path} ends before byte {byte}, to go on from")
 
     def close(self) -> None:
         pass
 
 
+@dataclass
 class LinesReader:
-    def __init__(self, source: Lines) -> None:
-        self._source = source
-        self._bytes: dict[str, int] = {}
-        self._finished: set[str] = set()
+    folder: Path
+    bytes: dict[str, int] = field(default_factory=dict)  # where to go on, by file
+    finished: set[str] = field(default_factory=set)
 
     def add_splits(self, splits: Sequence[SplitState]) -> None:
-        self._bytes.update({s.split_id: int(s.position["byte"]) for s in splits})
+        self.bytes.update({s.split_id: int(s.position["byte"]) for s in splits})
 
     def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
-        for name in sorted(self._bytes.keys() - self._finished):
-            with Path(self._source.folder, name).open("rb") as file:
-                file.seek(self._bytes[name])
+        for name in sorted(self.bytes.keys() - self.finished):
+            with (self.folder / name).open("rb") as file:
+                file.seek(self.bytes[name])
                 lines = [line for _ in range(records_max) if (line := file.readline())]
-                self._bytes[name] = file.tell()
+                self.bytes[name] = file.tell()
             if len(lines) < records_max:
-                self._finished.add(name)
+                self.finished.add(name)
             texts = [line.decode().rstrip("\n") for line in lines]
-            batch = pa.record_batch([pa.array(texts, pa.string())], self._source.schema)
-            of_split = np.zeros(len(lines), np.uint16)  # each row's place in the names
-            finished = frozenset({name} & self._finished)
-            return Fetch(batch, of_split, (name,), finished=finished)
+            batch = pa.record_batch({"line": texts}, Lines.schema)
+            return Fetch.from_split(batch, name, is_finished=name in self.finished)
         return None
 
     def snapshot(self) -> Sequence[SplitState]:
-        return [SplitState(name, {"byte": at}) for name, at in self._bytes.items()]
+        return [SplitState(name, {"byte": at}) for name, at in self.bytes.items()]
 
     def publish_offsets(self, splits: Sequence[SplitState]) -> None:
         pass

@@ -121,7 +121,9 @@ class Offsets:
         assert isinstance(start, Mapping)
         return [SplitState(split, {"next": offset}) for split, offset in start.items()]
 
-    def bounded(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+    def bounded(
+        self, splits: Sequence[SplitState], finished: Json
+    ) -> Sequence[SplitState]:
         """For `--until` in a job that begins with a savepoint: splits that have no end get one."""
         return [SplitState(s.split_id, {"stop": 100, **s.position}) for s in splits]
 
@@ -134,7 +136,7 @@ assert isinstance(offsets, SkippingEnumerator)
 assert isinstance(offsets, StartingEnumerator)
 assert offsets.splits_from({"p0": 3}) == [SplitState("p0", {"next": 3})]
 assert isinstance(offsets, BoundingEnumerator)
-assert offsets.bounded([SplitState("p0", {"next": 3})])[0].position == {
+assert offsets.bounded([SplitState("p0", {"next": 3})], None)[0].position == {
     "stop": 100,
     "next": 3,
 }

@@ -26,6 +26,7 @@ from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.functions.parameters import Parameters
 from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.records import RowKind
+from onceflow.runtime.state.overflow import UNLIMITED
 from onceflow.runtime.testing.sim_driver import SimDriver
 from onceflow.runtime.testing.sim_slot import SimSlot, SimSlotOptions, SimWiring
 from onceflow.runtime.types.hints import type_name
@@ -46,9 +47,10 @@ class JobRun:
     """A job that runs as far as its test says; made by `run`. Rows that come to a sink are in `rows`, and in
     an attribute of the sink's name: `run.totals`."""
 
+    _state = UNLIMITED
+
     def __init__(self, stage: Stage, parallelism: int, params: Parameters) -> None:
-        self._stage = stage
-        self._params = params
+        self._stage, self._params = stage, params
         self._store = MemoryStore("test")
         self.clock = ManualClock()
         """The processing time that the job sees, from 0 on: see `advance_clock`."""
@@ -206,7 +208,7 @@ class JobRun:
         self._wiring = wiring
         peers = range(self._next_peer, self._next_peer + self._parallelism)
         self._next_peer = peers.stop
-        options = SimSlotOptions(params=self._params)
+        options = SimSlotOptions(params=self._params, state=self._state)
         for peer in peers:
             self._slots[peer] = SimSlot(
                 attempt, peer, self._stage.graph, wiring, self._store, self.clock, self._post, options

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,27 +11,18 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.api.connected_streams import check_pair, side_of
-from onceflow.runtime.api.records_of_functions import records_made
 from onceflow.runtime.durations import duration_ms, signed_duration_ms
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import ColumnCheck
-from onceflow.runtime.graph.functions import check_record, hints
 from onceflow.runtime.graph.steps import Built, Rows, Step, TwoInputs
-from onceflow.runtime.operators.assigners.sliding import Sliding
-from onceflow.runtime.operators.assigners.tumbling import Tumbling
-from onceflow.runtime.operators.declared import declared_types
 from onceflow.runtime.operators.joins.frozen_sides import NAMES
 from onceflow.runtime.operators.joins.interval_join import IntervalJoin
 from onceflow.runtime.operators.joins.joined_columns import LATE_SIDES, JoinedColumns
 from onceflow.runtime.operators.joins.regular_join import RegularJoin
 from onceflow.runtime.operators.joins.temporal_join import TemporalJoin
-from onceflow.runtime.operators.joins.window_join import WINDOW_FIELDS, CoGroup, GroupConfig, WindowJoin
+from onceflow.runtime.operators.joins.window_join import WindowJoin
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.state.description import TimeToLive
-from onceflow.runtime.types.declared_fields import is_record_type
-from onceflow.runtime.types.hints import type_name
-from onceflow.runtime.types.record_types import record_class
-from onceflow.runtime.types.records_of_columns import RecordReader
 
 if TYPE_CHECKING:
     from onceflow.runtime.api.keyed_stream import KeyedStream
@@ -61,11 +51,11 @@ def interval_join(
     schemas = (left._input.rows.schema, right._input.rows.schema)
     passes = columns.passes(*schemas)
     made = columns.schema(passes, *schemas)
-    reads = [set(), set()] if where is None else _reads(uid, where, made, passes)
+    reads = columns_of(uid, where, made, passes)
     late = late_to is not None
     config = IntervalJoin(columns, schemas, passes, lower_ms, upper_ms, where, (late, late))
     name = f"{how} interval join {lower_ms} to {upper_ms} ms by {', '.join(left._keys)}"
-    return _add(left, right, uid, name, config, reads, late_to)
+    return add_join(left, right, uid, name, config, reads, late_to)
 
 
 def regular_join(
@@ -83,40 +73,14 @@ def regular_join(
     columns = JoinedColumns(uid, (left._keys, right._keys), how)
     schemas = (left._input.rows.schema, right._input.rows.schema)
     passes = columns.passes(*schemas)
-    reads = [set(), set()] if where is None else _reads(uid, where, columns.schema(passes, *schemas), passes)
+    reads = (
+        [set(), set()] if where is None else columns_of(uid, where, columns.schema(passes, *schemas), passes)
+    )
     has_event_time = left._input.rows.has_event_time
     lasting = _lasting(uid, ttl, ttl_time, has_event_time)
     config = RegularJoin(columns, schemas, passes, where, lasting, has_event_time)
     name = f"{how} join by {', '.join(left._keys)}, {config.kept}"
-    return _add(left, right, uid, name, config, reads, None)
-
-
-def window_join(
-    left: KeyedStream[Any, Any],
-    right: KeyedStream[Any, Any],
-    window: Tumbling | Sliding,
-    how: str,
-    where: pl.Expr | None,
-    late_to: str | None,
-    uid: str | None,
-) -> Stream[Any]:
-    """See KeyedStream.window_join."""
-    uid = left._job.new_uid(uid, "window-join", left._input.step.anchor)
-    check_join(uid, left, right)
-    _check_window(uid, window)
-    columns = JoinedColumns(uid, (left._keys, right._keys), how)
-    schemas = (left._input.rows.schema, right._input.rows.schema)
-    passes = columns.passes(*schemas)
-    for field in WINDOW_FIELDS:
-        if field.name in passes:
-            raise GraphError(
-                f"operator {uid!r}: the join adds a column {field.name!r}: rename yours before "
-                "the join, with select(...)"
-            )
-    reads = [set(), set()] if where is None else _reads(uid, where, columns.schema(passes, *schemas), passes)
-    config = WindowJoin(columns, schemas, window, passes, where, late_to is not None)
-    name = f"{how} window join {_shown_window(window)} by {', '.join(left._keys)}"
-    return _add(left, right, uid, name, config, reads, late_to)
+    return add_join(left, right, uid, name, config, reads, None)
 
 
 def temporal_join(
@@ -136,7 +100,9 @@ def temporal_join(
     columns = JoinedColumns(uid, (left._keys, right._keys), how)
     schemas = (left._input.rows.schema, right._input.rows.schema)
     passes = columns.passes(*schemas)
-    reads = [set(), set()] if where is None else _reads(uid, where, columns.schema(passes, *schemas), passes)
+    reads = (
+        [set(), set()] if where is None else columns_of(uid, where, columns.schema(passes, *schemas), passes)
+    )
     if deleted is not None:
         if not isinstance(deleted, pl.Expr):
             raise GraphError(f"operator {uid!r}: deleted={deleted!r}: expected a polars expression")
@@ -144,58 +110,10 @@ def temporal_join(
         reads[1] |= set(deleted.meta.root_names())
     config = TemporalJoin(columns, schemas, passes, deleted, late_to is not None, where)
     name = f"{how} temporal join by {', '.join(left._keys)}"
-    return _add(left, right, uid, name, config, reads, late_to)
+    return add_join(left, right, uid, name, config, reads, late_to)
 
 
-def co_group(
-    left: KeyedStream[Any, Any],
-    right: KeyedStream[Any, Any],
-    window: Tumbling | Sliding,
-    function: CoGroup[Any, Any, Any],
-    returns: type | None,
-    late_to: str | None,
-    uid: str | None,
-) -> Stream[Any]:
-    """See KeyedStream.co_group."""
-    if not isinstance(function, CoGroup):
-        raise GraphError(f"co_group({function!r}): expected an object of a class derived from CoGroup")
-    uid = left._job.new_uid(uid, f"co-group-{type(function).__name__}", left._input.step.anchor)
-    check_join(uid, left, right)
-    _check_window(uid, window)
-    of_left, of_right, of_made = declared_types(function, CoGroup) or [None] * 3
-    readers = tuple(
-        RecordReader(_listed(function, uid, declared, stream, name))
-        for declared, stream, name in zip((of_left, of_right), (left, right), NAMES, strict=True)
-    )
-    rows, writer = records_made(function.group, returns or of_made, uid, True)
-    columns = JoinedColumns(uid, (left._keys, right._keys), "full")
-    schemas = (left._input.rows.schema, right._input.rows.schema)
-    group = GroupConfig(uid, function, (readers[0], readers[1]), writer)
-    config = WindowJoin(columns, schemas, window, {}, None, late_to is not None, group)
-    name = f"co-group {type(function).__name__} {_shown_window(window)} by {', '.join(left._keys)}"
-    reads = [set(reader.columns) for reader in readers]
-    return _add(left, right, uid, name, config, reads, late_to, rows)
-
-
-def _listed(
-    function: CoGroup[Any, Any, Any], uid: str, declared: Any, stream: KeyedStream[Any, Any], name: str
-) -> type:
-    """The record type of one side's list: what the class declares, or the annotation of the parameter."""
-    rows = stream._input.rows
-    annotated = hints(function.group, uid).get(name)
-    found = declared or next(iter(typing.get_args(annotated)), None) or rows.record_type
-    if found is None:
-        return record_class(rows.schema)
-    if not is_record_type(found):
-        raise GraphError(
-            f"operator {uid!r}: {type(function).__name__} takes {type_name(found)} on the {name}; expected "
-            "a record type: write class YourCoGroup(CoGroup[Left, Right, Out]) with dataclasses"
-        )
-    check_record(found, rows.schema, f"operator {uid!r}: {type(function).__name__}")
-    return typing.cast(type, found)
-
-
-def _add(
+def add_join(
     left: KeyedStream[Any, Any],
     right: KeyedStream[Any, Any],
     uid: str,
@@ -225,16 +143,6 @@ def _add(
         outputs |= {LATE_SIDES[0]: left._input.rows, LATE_SIDES[1]: right._input.rows}
         names = {f"{late_to}_{side}": tag for side, tag in zip(NAMES, LATE_SIDES, strict=True)}
     return left._job.add(Step(uid, name, work, (left._input, right._input), outputs, uid), names)
-
-
-def _check_window(uid: str, window: Any) -> None:
-    if not isinstance(window, Tumbling | Sliding):
-        raise GraphError(f"operator {uid!r}: window={window!r}: use tumbling(...) or sliding(...)")
-
-
-def _shown_window(window: Tumbling | Sliding) -> str:
-    every = f" every {window.slide_ms} ms" if isinstance(window, Sliding) else ""
-    return f"{window.size_ms} ms{every}"
 
 
 def check_join(uid: str, left: KeyedStream[Any, Any], right: Any) -> None:
@@ -280,8 +188,10 @@ def _lasting(uid: str, ttl: str | int | None, time: str, has_event_time: bool) -
     return TimeToLive(ms, time == "processing")
 
 
-def _reads(uid: str, where: Any, made: pa.Schema, passes: dict[str, tuple[int, str]]) -> list[set[str]]:
-    """The columns that the condition reads of each side."""
+def columns_of(uid: str, where: Any, made: pa.Schema, passes: dict[str, tuple[int, str]]) -> list[set[str]]:
+    """The columns that the condition, if there is one, reads of each side."""
+    if where is None:
+        return [set(), set()]
     if not isinstance(where, pl.Expr):
         raise GraphError(f"operator {uid!r}: where={where!r}: expected a polars expression")
     ColumnCheck(uid, made).predicate(where)

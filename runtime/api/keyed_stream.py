@@ -16,9 +16,10 @@ from onceflow.runtime.api.connected_streams import (
     check_pair,
 )
 from onceflow.runtime.api.error_policies import OnError
-from onceflow.runtime.api.joins import co_group, interval_join, regular_join, temporal_join, window_join
+from onceflow.runtime.api.joins import interval_join, regular_join, temporal_join
 from onceflow.runtime.api.keyed_processes import processed
 from onceflow.runtime.api.near_misses import no_such_name
+from onceflow.runtime.api.window_joins import JoinWindow, co_group, window_join
 from onceflow.runtime.api.windowed_stream import WindowedStream, reduced_record, with_schema
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained_methods
@@ -31,9 +32,7 @@ from onceflow.runtime.operators.assigners.global_window import GlobalWindow
 from onceflow.runtime.operators.assigners.own_gaps import OwnGap
 from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
-from onceflow.runtime.operators.assigners.sliding import Sliding
-from onceflow.runtime.operators.assigners.tumbling import Tumbling
-from onceflow.runtime.operators.joins.window_join import CoGroup
+from onceflow.runtime.operators.joins.window_groups import CoGroup
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.processing.keyed_process import (
     KeyedProcess,
@@ -201,7 +200,7 @@ class KeyedStream(Generic[K, T]):
     def window_join(
         self,
         other: KeyedStream[K, Any],
-        window: Tumbling | Sliding,
+        window: JoinWindow,
         *,
         how: str = "inner",
         where: pl.Expr | None = None,
@@ -209,8 +208,10 @@ class KeyedStream(Generic[K, T]):
         uid: str | None = None,
     ) -> Stream[Any]:
         """Each row of this stream, the left one, with those of the other that have the same key and are in
-        the same window, sent when both streams have come to its end. Columns, and window_start and window_end
-        (ms); `how`, `where`, `late_to`: see interval_join. Late is a row all of whose windows were sent."""
+        the same window, sent when both streams have come to its end: tumbling("10 s"), sliding(...),
+        session(...), cumulative(...), processing_time(...), or an object of a class derived from
+        WindowAssigner. Columns, and window_start and window_end (ms); `how`, `where`, `late_to`: see
+        interval_join. Late is a row all of whose windows were sent."""
         return window_join(self, other, window, how, where, late_to, uid)
 
     def temporal_join(
@@ -233,12 +234,12 @@ class KeyedStream(Generic[K, T]):
     def co_group(
         self,
         other: KeyedStream[K, Any],
-        window: Tumbling | Sliding,
+        window: JoinWindow,
         function: CoGroup[Any, Any, R],
         *,
         returns: type[R] | None = None,
         late_to: str | None = None,
         uid: str | None = None,
     ) -> Stream[R]:
-        """The user's code for all rows of both streams in a window, key by key."""
+        """The user's code for all rows of both streams in a window, key by key. `window`: see window_join."""
         return co_group(self, other, window, function, returns, late_to, uid)

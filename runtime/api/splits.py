@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from onceflow.runtime.api.stream import Stream
 
 
-def side_of(tag: object, sides: Mapping[str, Input], uid: str) -> Input:
+SideOutput = Input | Callable[[], Input]
+"""Where its rows are, or what adds the step whose rows they are when the program asks for them."""
+SideOutputs = Mapping[str, SideOutput]
+"""Side outputs by the names that the program knows."""
+
+
+def side_of(tag: object, sides: SideOutputs, uid: str) -> Input:
     """The side output of this operator for a tag of the user's. Raises GraphError if there is none."""
     name = str(getattr(tag, "name", tag))
     if name not in sides:
@@ -32,7 +38,8 @@ def side_of(tag: object, sides: Mapping[str, Input], uid: str) -> Input:
             f"operator {uid!r} has no side output {name!r}{nearest(name, sides)}; "
             f"{known}. Call side_output directly on what the operator returned"
         )
-    return sides[name]
+    side = sides[name]
+    return side if isinstance(side, Input) else side()
 
 
 def split(
@@ -103,7 +110,7 @@ def _names(names: object, missing: str, uid: str) -> list[str]:
         raise GraphError(f"operator {uid!r}: split: {missing}")
     for name in found:
         if not (isinstance(name, str) and name):
-            raise GraphError(f"operator {uid!r}: split: {name!r} is no name of a stream: give a text")
+            raise GraphError(f"operator {uid!r}: split: {name!r} is not the name of a stream: give a string")
     if doubled := [name for name in found if found.count(name) > 1]:
         raise GraphError(f"operator {uid!r}: split: two streams are called {doubled[0]!r}: rename one")
     return found

@@ -31,7 +31,7 @@ from onceflow.runtime.api.lookups import Cache, lookup_join
 from onceflow.runtime.api.loops import Body, add_loop
 from onceflow.runtime.api.near_misses import no_such_name, sink_advice
 from onceflow.runtime.api.record_steps import call_each, filtered
-from onceflow.runtime.api.splits import side_of, split
+from onceflow.runtime.api.splits import SideOutputs, side_of, split
 from onceflow.runtime.api.stream_ends import StreamEnd, refuse_endless, write
 from onceflow.runtime.api.united_streams import united
 from onceflow.runtime.api.windowed_stream import ALL_ROWS, WindowedStream
@@ -66,7 +66,7 @@ R = TypeVar("R")
 class Stream(Generic[T]):
     """Rows with columns, and perhaps a record type T of the user's. Each method gives a new stream."""
 
-    def __init__(self, job: JobGraphBuilder, source: Input, tags: Mapping[str, Input] | None = None) -> None:
+    def __init__(self, job: JobGraphBuilder, source: Input, tags: SideOutputs | None = None) -> None:
         """`tags`: the side outputs that side_output finds here, by name."""
         self._job = job
         self._input = source

@@ -22,7 +22,7 @@ class SplitDoor(Protocol):
         UsageError for a start that the source does not know."""
         ...
 
-    def bounded(self, splits: Mapping[str, Sequence[SplitProgress]]) -> Mapping[str, Sequence[SplitProgress]]:
+    def bounded(self, manifest: CheckpointManifest) -> Mapping[str, Sequence[SplitProgress]]:
         """The splits of a savepoint, those of sources that end with their end."""
         ...
 

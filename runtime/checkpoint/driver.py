@@ -201,7 +201,7 @@ class CheckpointIO:
         begins = judge_start(self._store, view, self.origin, self._program)
         if begins is not None:
             self._splits.check_restored(begins.fit.manifest.splits)
-            begins = begins.with_splits(self._splits.bounded(begins.fit.manifest.splits))
+            begins = begins.with_splits(self._splits.bounded(begins.fit.manifest))
             begins = begins.with_splits(self._splits.splits_from(begins.changes.starts))
         if isinstance(start.job, NeverStarted):
             self._create_job(begins)

@@ -48,9 +48,10 @@ class EndableSource(Protocol):
 class BoundingEnumerator(Protocol):
     """An enumerator of a source that ends, which can give an end to splits that were read without one."""
 
-    def bounded(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+    def bounded(self, splits: Sequence[SplitState], finished: Json) -> Sequence[SplitState]:
         """The splits of a savepoint with the end that the source has now, and those that came since; the
-        same ones if it has none. Those that have an end keep it."""
+        same ones if it has none. Those that have an end keep it. `finished`: what `add_finished` of a
+        PruningSource remembers of others; None: nothing. Raises UsageError if an end is not possible."""
         ...
 
 

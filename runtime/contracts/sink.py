@@ -63,7 +63,8 @@ class SinkContext:
 class Committable:
     """What the manifest remembers of one writer's pre-committed output, until it is committed.
 
-    `owner` is the subtask that wrote it, as text; it stays the same after a rescale, when another
+    One that needs no files, or has them already, may be returned by `pre_commit` as it is: it is its own
+    PreCommit. `owner` is the subtask that wrote it, as text; it stays the same after a rescale, when another
     subtask commits it. `payload` is JSON, `paths` the staged files it needs (kept while referenced).
     """
 
@@ -72,6 +73,10 @@ class Committable:
     checkpoint_id: int
     payload: Mapping[str, Json]
     paths: Sequence[str] = ()
+
+    def stage(self) -> Committable:
+        """All of it is in the manifest: nothing is left to be made durable."""
+        return self
 
 
 class PreCommit(Protocol):

@@ -55,6 +55,12 @@ class Fetch:
     finished: frozenset[str] = frozenset()
     watermarks: Mapping[str, int] = field(default_factory=dict)
 
+    @staticmethod
+    def from_split(records: pa.RecordBatch, split: str, is_finished: bool = False) -> Fetch:
+        """Rows that are all of one split, which has no more of them if it is finished."""
+        finished = frozenset({split}) if is_finished else frozenset[str]()
+        return Fetch(records, np.zeros(records.num_rows, np.uint16), (split,), finished=finished)
+
 
 @dataclass(frozen=True, slots=True)
 class ReaderContext:

@@ -82,19 +82,19 @@ class Enumerators:
             found[uid] = [SplitProgress(split) for split in splits]
         return found
 
-    def bounded(self, splits: Splits) -> Splits:
+    def bounded(self, manifest: CheckpointManifest) -> Splits:
         """The splits of a savepoint, those of sources that end with their end, and what came since."""
         found: dict[str, Sequence[SplitProgress]] = {}
-        for uid, progress in splits.items():
+        for uid, progress in manifest.splits.items():
             enumerator = self._enumerators[uid]
             if isinstance(enumerator, BoundingEnumerator):
                 known = {p.split.split_id: p for p in progress}
                 with self._locks[uid]:
-                    ended = enumerator.bounded([p.split for p in progress])
+                    ended = enumerator.bounded([p.split for p in progress], manifest.finished.get(uid))
                 found[uid] = [
                     replace(known.get(split.split_id, SplitProgress(split)), split=split) for split in ended
                 ]
-        return {**splits, **found}
+        return {**manifest.splits, **found}
 
     def check_restored(self, splits: Splits) -> None:
         """Raises DataLossError where reading can't go on exactly."""

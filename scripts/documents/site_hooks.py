@@ -5,6 +5,7 @@
   to a list of what is in it). There is no public repository that it could lead to.
 - Pictures of the benchmarks' results are copied into the site.
 - The pictures of docs/pictures/ become part of their page, so that they are light or dark as the page is.
+- In tables, `\\|` of code is a `|`, and a chain of calls may be broken before a dot.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES_OF_THE_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 BENCHMARKS = "benchmarks/results/"
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
+_CODE_IN_A_ROW = re.compile(r"(?<=[| ])`[^`\n]*\\\|[^`\n]*`(?=.*\|$)", re.MULTILINE)
+_CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
+_CHAIN = re.compile(r"(?<=\))\.(?=[^<>]*<)")
 _PICTURE = re.compile(r'<img alt="([^"]*)" src="(?:\.\./)*pictures/([\w-]+\.svg)"\s*/?>')
 
 
@@ -68,7 +72,12 @@ def _is_of_repository(path: str) -> bool:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    return with_links(markdown, page.file.src_uri)
+    return with_pipes(with_links(markdown, page.file.src_uri))
+
+
+def with_pipes(markdown: str) -> str:
+    """The text of a page with `|` in the code of its tables, where it is written `\\|`."""
+    return _CODE_IN_A_ROW.sub(lambda code: code[0].replace("\\|", "|"), markdown)
 
 
 def with_links(markdown: str, page: str) -> str:
@@ -89,7 +98,7 @@ def with_links(markdown: str, page: str) -> str:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    return _PICTURE.sub(_inlined, html)
+    return _CELL.sub(lambda cell: _CHAIN.sub("<wbr>.", cell[0]), _PICTURE.sub(_inlined, html))
 
 
 def _inlined(match: re.Match[str]) -> str:

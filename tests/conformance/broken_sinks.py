@@ -47,7 +47,7 @@ class PublishesWhenStaged(Writer):
 
         class Published:
             def stage(self) -> Committable:
-                insert(path, frozen.promise.payload["rows"])
+                insert(path, frozen.payload["rows"])
                 return frozen.stage()  # type: ignore[no-any-return]
 
         return Published()
@@ -102,9 +102,7 @@ class ForgetsAborted(Writer):
         frozen = super().pre_commit(checkpoint_id)
         self.frozen = {checkpoint_id: len(self.rows)}
         kept, self.kept = getattr(self, "kept", 0), len(self.rows)
-        return own_sink.Frozen(
-            replace(frozen.promise, payload={"rows": frozen.promise.payload["rows"][kept:]})
-        )
+        return replace(frozen, payload={"rows": frozen.payload["rows"][kept:]})
 
     def commit(self, checkpoint_id: int) -> None:
         del self.rows[: self.frozen.get(checkpoint_id, 0) - 1]
@@ -188,8 +186,8 @@ class PromisesFromMemory(Writer):
 
     def pre_commit(self, checkpoint_id: int) -> Any:
         frozen = super().pre_commit(checkpoint_id)
-        self.memory[str(checkpoint_id)] = frozen.promise.payload["rows"]
-        return own_sink.Frozen(replace(frozen.promise, payload={"key": str(checkpoint_id)}))
+        self.memory[str(checkpoint_id)] = frozen.payload["rows"]
+        return replace(frozen, payload={"key": str(checkpoint_id)})
 
     def recover(self, committables: Sequence[Committable]) -> None:
         found = [self.memory.get(str(c.checkpoint_id), []) for c in committables]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from tests.integration.jobs.kinds_of_windows import FEW, GAP_MS, SIZE_MS, WITHIN_MS
+from tests.integration.jobs.kinds_of_windows import FEW, GAP_MS, SHORT_GAP_MS, SIZE_MS, WITHIN_MS
 
 Event = tuple[int, int, int]
 """(key, number, event time)."""
@@ -157,6 +157,35 @@ def co_group(left: ByKey, right: ByKey) -> Counter[Found]:
     return found
 
 
+def sessions_of_both(left: ByKey, right: ByKey) -> Iterator[tuple[int, OfKey, OfKey]]:
+    """Each key's sessions of both sides together: the key, and the rows of either side."""
+    for key in left.keys() | right.keys():
+        its = [(ts, side, n) for side, of in enumerate((left, right)) for n, ts in of.get(key, [])]
+        visit: list[tuple[int, int, int]] = []
+        for event in [*sorted(its), None]:
+            if visit and (event is None or event[0] - visit[-1][0] > SHORT_GAP_MS):
+                ours, theirs = ([(n, ts) for ts, side, n in visit if side == of] for of in (0, 1))
+                yield key, ours, theirs
+                visit = []
+            if event is not None:
+                visit.append(event)
+
+
+def session_join(left: ByKey, right: ByKey) -> Counter[Found]:
+    found: Counter[Found] = Counter()
+    for key, ours, theirs in sessions_of_both(left, right):
+        found += joined({key: ours}, {key: theirs})
+    return found
+
+
+def session_group(left: ByKey, right: ByKey) -> Counter[Found]:
+    found: Counter[Found] = Counter()
+    for key, ours, theirs in sessions_of_both(left, right):
+        apart = sum(n for n, _ in ours) - sum(m for m, _ in theirs)
+        found[key, min(ts for _, ts in ours + theirs), len(ours) - len(theirs), apart] += 1
+    return found
+
+
 def co_process(left: ByKey, right: ByKey) -> Counter[Found]:
     found: Counter[Found] = Counter()
     for key in left.keys() | right.keys():
@@ -203,6 +232,8 @@ MODELS: dict[str, Callable[[ByKey, ByKey], Counter[Found]]] = {
     "broadcast": broadcast,
     "co_flat_map": co_flat_map,
     "co_group": co_group,
+    "session_join": session_join,
+    "session_group": session_group,
     "loop": loop,
     "late": tumbling,
     "late_session": session,

@@ -1,5 +1,5 @@
-"""Jobs that write files are killed, here and on S3, while somebody lists and opens all that is there: he
-never sees half a file, or one that vanishes, and in the end each row is there once."""
+"""Jobs that write files are killed, here, on S3 and on HDFS, while somebody lists and opens all that is
+there: he never sees half a file, or one that vanishes, and in the end each row is there once."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import fsspec
 import pytest
 
 from tests.file_lister import FileLister, judged_by_duckdb
+from tests.hdfs_server import HdfsServer
 from tests.integration.jobs.file_rows import HOUR_ROWS, KINDS
 from tests.s3_server import S3Server, gateway
 
@@ -29,6 +30,12 @@ Place = tuple[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
     with S3Server(gateway()) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def hdfs() -> Iterator[HdfsServer]:
+    with HdfsServer() as server:
         yield server
 
 
@@ -118,6 +125,21 @@ def test_the_same_on_s3(server: S3Server, start_job: Any, tmp_path: Path) -> Non
     job = KilledJob(start_job, tmp_path / "ck", place, ["columns", "packed", "joined"], 12_000)
     job.run(["driver and slots"] * 2, 1_000, "threads[2]")
     assert not server.uploads(bucket), "those of attempts that are gone were aborted"
+
+
+def test_the_same_on_hdfs(hdfs: HdfsServer, start_job: Any, tmp_path: Path) -> None:
+    kinds = ["columns", "lines", "joined"]
+    job = KilledJob(start_job, tmp_path / "ck", (hdfs.new_folder(), {}), kinds, 12_000)
+    job.run(["driver and slots"] * 2, 1_000, "threads[2]")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_800)
+def test_twenty_two_kills_on_hdfs(hdfs: HdfsServer, start_job: Any, tmp_path: Path) -> None:
+    """Files as they are, and joined ones, in folders and not."""
+    kinds = ["columns", "lines", "joined", "joined_lines", "joined_blocks"]
+    job = KilledJob(start_job, tmp_path / "ck", (hdfs.new_folder(), {}), kinds, 300_000)
+    job.run(["driver and slots"] * 22, 1_200, "threads[2]")
 
 
 @pytest.mark.soak

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from tests.integration.jobs.kinds_of_windows import CONNECTED, KINDS, TABLES, TRIGGERED
+from tests.integration.jobs.kinds_of_windows import CONNECTED, KINDS, TABLES, TRIGGERED, UNITED
 from tests.integration.killed_runs import run_killed
 from tests.integration.models_of_kinds import MODELS, Events, Found, by_key
 from tests.integration.numbered_events import produced, table_of
@@ -21,6 +21,7 @@ from tests.integration.numbered_events import produced, table_of
 pytestmark = pytest.mark.kafka
 PROGRAM = Path(__file__).parent / "jobs" / "kinds_of_windows.py"
 KEYS = 50
+ON_DISK = ("co_process", "sliding", "session", "interval_join", "late_session")
 ROCKS = ("--state-backend", "rocksdb", "--state-memory", "16MB")
 
 
@@ -54,14 +55,22 @@ def summed(found: Counter[Found]) -> Counter[Found]:
     ("kinds", "rows", "kills", "options"),
     [
         pytest.param(
-            [kind for kind in KINDS if kind not in (*CONNECTED, *TRIGGERED)], 4_000, 3, (), id="all"
+            [kind for kind in KINDS if kind not in (*CONNECTED, *TRIGGERED, *UNITED)], 4_000, 3, (), id="all"
         ),
         pytest.param(TRIGGERED, 12_000, 3, (), id="triggered"),
-        pytest.param(CONNECTED, 4_000, 3, (), id="connected"),
+        pytest.param([*CONNECTED, *UNITED], 4_000, 3, (), id="connected"),
         *(pytest.param([kind], 6_000, 2, (), id=kind, marks=pytest.mark.soak) for kind in KINDS),
         *(
             pytest.param([kind], 6_000, 2, ROCKS, id=f"{kind}-rocksdb", marks=pytest.mark.soak)
-            for kind in ("co_process", "sliding", "sliding_count", "session", "interval_join", "late_session")
+            for kind in (
+                "co_process",
+                "sliding",
+                "session",
+                "session_join",
+                "interval_join",
+                "late_session",
+                "sliding_count",
+            )
         ),
     ],
 )

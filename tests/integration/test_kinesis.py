@@ -176,6 +176,46 @@ def test_a_start_at_a_time_reads_what_arrived_from_then_on(plain: KinesisServer)
         assert not fetch.records.num_rows
 
 
+def bounded(source: KinesisSource, splits: Sequence[SplitState], finished: Any = None) -> list[SplitState]:
+    with closing(source.open_enumerator("job", SystemClock())) as enumerator:
+        return through_json(enumerator.bounded(splits, finished))
+
+
+def test_shards_of_a_savepoint_get_the_end_that_the_run_is_given(plain: KinesisServer) -> None:
+    stream = plain.new_stream(1)
+    plain.put(stream, rows(range(3)))
+    endless = source_of(plain, stream, arrival_time_column="at")
+    with closing(open_reader(endless, initial(endless))) as reader:
+        found = read(reader, lambda seen, finished: len(seen) == 3, records_max=1)
+        read_on = through_json(reader.snapshot())
+    at = found[-1]["at"] + dt.timedelta(milliseconds=1)
+    plain.wait_until_all_is_past()
+    plain.put(stream, [row(3)])
+    plain.wait_until_all_is_past()
+    assert bounded(endless, read_on) == read_on, "it has no end"
+    latest = endless.ended("latest")
+    assert latest.is_bounded
+    assert read_all(latest, bounded(latest, read_on)) == [3]
+    by_time = endless.ended(f"timestamp:{at.isoformat()}")
+    beginning = bounded(by_time, initial(endless))
+    assert read_all(by_time, beginning) == [0, 1, 2]
+    assert bounded(latest, beginning) == beginning, "those that have an end keep it"
+
+
+@reshards
+def test_children_that_have_to_wait_are_refused_with_an_end(server: KinesisServer) -> None:
+    stream = server.new_stream(1)
+    server.put(stream, rows(range(3)))
+    endless = source_of(server, stream)
+    splits = initial(endless)
+    server.split(stream)
+    latest = endless.ended("latest")
+    with pytest.raises(UsageError, match="shardId-000000000000 was split or merged in the time"):
+        bounded(latest, splits)
+    done = endless.add_finished(None, splits)
+    assert [each.split_id[-1] for each in bounded(latest, [], done)] == ["1", "2"], "the parent was read"
+
+
 def test_a_start_with_the_latest_stays_where_it_was_at_the_first_start(plain: KinesisServer) -> None:
     """What comes after the first start, and before anybody reads, is read."""
     stream = plain.new_stream(1)

@@ -122,6 +122,31 @@ def test_a_table_and_then_each_change_with_what_it_does(make_table: Any) -> None
     assert [row["lsn"] for _, row in rows] == sorted(row["lsn"] for _, row in rows)
 
 
+def test_a_position_of_a_savepoint_gets_the_end_that_the_run_is_given(make_table: Any) -> None:
+    table = make_table()
+    table.server.execute(f"INSERT INTO {table.name} VALUES (1, 'a')")
+    source = table.source()
+    with closing(open_reader(source, first_splits(source))) as reader:
+        read(reader, is_long(1))
+        table.server.execute(f"INSERT INTO {table.name} VALUES (2, 'b')")
+        read(reader, is_long(1))
+        saved = reader.snapshot()
+    table.server.execute(f"INSERT INTO {table.name} VALUES (3, 'c')")
+    ended = source.ended("latest")
+    assert ended.is_bounded
+    enumerator = ended.open_enumerator("job", SystemClock())
+    splits = enumerator.bounded(saved, None)
+    assert source.open_enumerator("job", SystemClock()).bounded(saved, None) == saved, "it has no end"
+    table.server.execute(f"INSERT INTO {table.name} VALUES (4, 'd')")
+    assert enumerator.bounded(splits, None) == splits, "those that have an end keep it"
+    seen: list[Any] = []
+    with closing(open_reader(ended, splits)) as reader:
+        while (fetch := reader.poll(100, 100)) is None or not fetch.finished:
+            seen += [] if fetch is None else fetch.records.to_pylist()
+        seen += fetch.records.to_pylist()
+    assert [each["id"] for each in seen] == [3]
+
+
 class Writer:
     """Changes rows of a table at random, until it is closed: also the keys, in transactions of several
     rows."""

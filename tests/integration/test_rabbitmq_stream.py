@@ -18,7 +18,7 @@ from onceflow.connectors.formats import Json
 from onceflow.connectors.rabbitmq import RabbitStreamSource
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import BatchLimit, ReaderContext, SplitState
-from onceflow.runtime.errors import BadRecordError, DataLossError, Fatal, Unavailable
+from onceflow.runtime.errors import BadRecordError, DataLossError, Fatal, OptionError, Unavailable
 from onceflow.sinks.print import PrintSink
 from onceflow.structured_streaming.any_source.batch_reading import RowShape, read_splits
 from onceflow.testing.kit import SourceKit
@@ -199,6 +199,21 @@ def test_it_begins_where_it_is_told_and_ends_there(server: RabbitServer) -> None
     publish(server, stream, [5, 6])
     with closing(open_reader(latest, splits)) as reader:
         assert numbers(read(reader, lambda seen: len(seen) == 2)) == [5, 6]
+
+
+def test_streams_of_a_savepoint_get_the_end_that_the_run_is_given(server: RabbitServer) -> None:
+    stream = new_stream(server, range(5))
+    endless, read_on = source_of(server, stream), some_of(server, stream, 2)
+    assert endless.open_enumerator("job", SystemClock()).bounded(read_on, None) == read_on, "it has no end"
+    for until, expected in (("latest", [2, 3, 4]), ({stream: 4}, [2, 3])):
+        source = endless.ended(until)
+        ended = source.open_enumerator("job", SystemClock()).bounded(read_on, None)
+        assert numbers(read_to_end(source, ended)) == expected
+        assert source.open_enumerator("job", SystemClock()).bounded(ended, None) == list(ended)
+    assert splits_of(endless.ended({stream: 4}))[0].position["until_offset"] == 4
+    for wrong, why in (({stream: 6}, "up to offset 6, but it has messages up to 5"), ({}, "no offset of")):
+        with pytest.raises(OptionError, match=why):
+            splits_of(endless.ended(wrong))
 
 
 def test_a_stream_without_messages_is_finished_at_once(server: RabbitServer) -> None:

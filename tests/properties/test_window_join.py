@@ -21,13 +21,8 @@ from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.joins.joined_columns import LATE_SIDES, JoinedColumns
 from onceflow.runtime.operators.joins.joined_rows import JoinedRows
 from onceflow.runtime.operators.joins.rows_in_time import RowsInTime
-from onceflow.runtime.operators.joins.window_join import (
-    CoGroup,
-    GroupConfig,
-    GroupWindow,
-    WindowJoin,
-    WindowJoinOperator,
-)
+from onceflow.runtime.operators.joins.window_groups import CoGroup, GroupConfig, GroupWindow
+from onceflow.runtime.operators.joins.window_join import WindowJoin, WindowJoinOperator
 from onceflow.runtime.operators.joins.window_sides import WindowSides
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Records
 from onceflow.runtime.state.increments import Increments
@@ -345,10 +340,10 @@ def _takes_all(self: WindowSides, side: int, records: Any, watermark_ms: int) ->
 
 def _first_key_only(self: WindowJoinOperator, window: Any) -> None:
     if window.windows[0] % 20:
-        _send_pairs(self, window)
+        _send(self, window)
 
 
-_add, _send_pairs = WindowSides.add, WindowJoinOperator._send_pairs
+_add, _send = WindowSides.add, WindowJoinOperator._send
 
 
 def is_right(state: StateBackend) -> bool:
@@ -365,7 +360,7 @@ def is_right(state: StateBackend) -> bool:
     "mutant",
     [
         Mutant("late rows begin their window again", [(WindowSides, "add", _takes_all)]),
-        Mutant("a window is not sent", [(WindowJoinOperator, "_send_pairs", _first_key_only)]),
+        Mutant("a window is not sent", [(WindowJoinOperator, "_send", _first_key_only)]),
     ],
     ids=lambda mutant: mutant.title,
 )

@@ -111,12 +111,10 @@ class OutputCommits:
             )
 
     def _carry_out(self, checkpoint_id: int, plan: Plan, notes: Sequence[str]) -> None:
-        for part in plan.whole:
-            self._store.show(part)
+        self._store.show(plan.whole)
         for part in plan.left:
             self._store.show_left(part)
-        for part in self._joins.make(checkpoint_id, plan.groups, notes):
-            self._store.show(part)
+        self._store.show(self._joins.make(checkpoint_id, plan.groups, notes))
         for folder in plan.complete if self._marker else ():
             self._store.mark(folder, str(self._marker))
         self._store.make_names_durable()

@@ -84,13 +84,14 @@ class OutputStore(Protocol):
         """A part that is neither hidden here nor half shown; None: all are there. Before any is shown."""
         ...
 
-    def show(self, part: Part) -> None:
-        """Let this whole part be seen under its name. If it was shown before, nothing happens, also when it
-        was taken away since. Raises Fatal if somebody else's file has the name, OSError."""
+    def show(self, parts: Sequence[Part]) -> None:
+        """Let these whole parts be seen under their names, in any order. To one that was shown before nothing
+        happens, also when it was taken away since. Nothing is at work any more when it returns or raises:
+        Fatal if somebody else's file has the name, OSError."""
         ...
 
     def show_left(self, part: Part) -> None:
-        """The same for the first `size` bytes of a part, to which an earlier attempt may still be writing."""
+        """The same for one part, and only its first `size` bytes: an earlier attempt may still be writing."""
         ...
 
     def mark(self, folder: str, name: str) -> None:

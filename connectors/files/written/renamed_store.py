@@ -69,8 +69,9 @@ class RenamedStore:
         there = set(self.notes())
         return next((p for p in parts if p.hidden not in there and p.hidden + _WHOLE not in there), None)
 
-    def show(self, part: Part) -> None:
-        self._show(str(self._hidden / part.hidden), part)
+    def show(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            self._show(str(self._hidden / part.hidden), part)
 
     def show_left(self, part: Part) -> None:
         """The order: a copy, durable; its name says that it is whole; the part is deleted; the copy is shown.

@@ -11,12 +11,14 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
 
 from onceflow.connectors.files.written.part import Part
 from onceflow.connectors.files.written.uploads import GoneError, Uploads
 from onceflow.runtime.errors import DataLossError, Fatal, Retryable
 
+T = TypeVar("T")
 PART_BYTES = 8 << 20
 """What is sent at once: S3 takes 5 MiB or more, and 10,000 parts for a file."""
 _SENDING_MAX = 4
@@ -29,29 +31,49 @@ class UploadedStore:
     keeps_prefixes = True
 
     def __init__(
-        self, uploads: Uploads, folder: str, hidden_folder: str, is_ours: Callable[[str], bool]
+        self,
+        uploads: Uploads,
+        folder: str,
+        hidden_folder: str,
+        is_ours: Callable[[str], bool],
+        at_once: int = 8,
     ) -> None:
         """`folder` and `hidden_folder`: keys' beginnings, without "/" at their ends. `is_ours`: whether the
-        sink of this job has given this name."""
+        sink of this job has given this name. `at_once`: how many files a commit asks for and shows at a time;
+        with 1 on the caller's thread."""
         self._uploads = uploads
         self._folder = f"{folder}/" if folder else ""
         self._hidden = f"{hidden_folder}/"
         self._is_ours = is_ours
         self._senders = ThreadPoolExecutor(_SENDING_MAX, "onceflow-upload")
         self._room = threading.BoundedSemaphore(_SENDING_MAX)
+        self._at_once = at_once
+        self._askers = ThreadPoolExecutor(at_once, "onceflow-commit")
 
     def describe(self, name: str) -> str:
         return f"s3://{self._uploads.bucket}/{self._folder}{name}"
 
     def create(self, name: str, hidden: str, attempt: int) -> UploadedFile:
         key = self._folder + name
-        part = Part(name, hidden, 0, attempt, upload=self._uploads.begin(key))
-        return UploadedFile(self, key, part)
+        return UploadedFile(self, key, Part(name, hidden, 0, attempt), self._begin(key))
 
-    def send(self, key: str, upload: str, number: int, content: bytes) -> Future[str]:
+    def _begin(self, key: str) -> Future[str]:
+        """The id of a new upload. The task's thread does not wait for it: a file begins in each folder with
+        each checkpoint, and its rows have room in memory until the store has answered."""
+        if self._at_once > 1:
+            return self._askers.submit(self._uploads.begin, key)
+        begun = Future[str]()
+        begun.set_result(self._uploads.begin(key))
+        return begun
+
+    def send(self, key: str, upload: Future[str], number: int, content: bytes) -> Future[str]:
         """Upload a part on another thread; waits while too many are on their way."""
+
+        def add() -> str:
+            return self._uploads.add(key, upload.result(), number, content)
+
         self._room.acquire()
-        sent = self._senders.submit(self._uploads.add, key, upload, number, content)
+        sent = self._senders.submit(add)
         sent.add_done_callback(lambda _: self._room.release())
         return sent
 
@@ -71,10 +93,11 @@ class UploadedStore:
         self._uploads.delete([self._hidden + name for name in hidden])
 
     def missing(self, parts: Sequence[Part]) -> Part | None:
-        return next((p for p in parts if not self._uploads.is_there(self._folder + p.name, p.upload)), None)
+        there = self._each(lambda part: self._uploads.is_there(self._folder + part.name, part.upload), parts)
+        return next((part for part, is_there in zip(parts, there, strict=True) if not is_there), None)
 
-    def show(self, part: Part) -> None:
-        self._complete(part, part.etags)
+    def show(self, parts: Sequence[Part]) -> None:
+        self._each(lambda part: self._complete(part, part.etags), parts)
 
     def show_left(self, part: Part) -> None:
         """The order: the tail becomes the last part; the upload is completed with just these parts.
@@ -162,6 +185,21 @@ class UploadedStore:
 
     def close(self) -> None:
         self._senders.shutdown(wait=False, cancel_futures=True)
+        self._askers.shutdown(wait=False, cancel_futures=True)
+
+    def _each(self, call: Callable[[Part], T], parts: Sequence[Part]) -> list[T]:
+        """What the call gives for each part: a request takes as long as the way there and back, and a commit
+        may have a thousand. Raises what one has raised, once all that were under way have ended: tried again,
+        it must not meet itself."""
+        if self._at_once == 1:
+            return [call(part) for part in parts]
+        calls = [self._askers.submit(call, part) for part in parts]
+        _, waiting = wait(calls, return_when=FIRST_EXCEPTION)
+        for each in waiting:
+            each.cancel()
+        wait(calls)
+        failed = [each for each in calls if not each.cancelled() and each.exception()]
+        return [each.result() for each in failed or calls]
 
 
 class UploadedFile:
@@ -169,10 +207,11 @@ class UploadedFile:
 
     closed = False
 
-    def __init__(self, store: UploadedStore, key: str, part: Part) -> None:
+    def __init__(self, store: UploadedStore, key: str, part: Part, upload: Future[str]) -> None:
         self._store = store
         self._key = key
         self._part = part
+        self._upload = upload
         self._tail = bytearray()
         self._size = 0
         self._sent: list[Future[str]] = []
@@ -216,11 +255,12 @@ class UploadedFile:
         return self._as_of(self._size, self._sent, "")
 
     def close(self) -> None:
-        """The next attempt aborts the upload."""
+        """The next attempt aborts the upload, which has to be there for it to find."""
         self._tail.clear()
+        wait([self._upload])
 
     def _send(self, content: bytes) -> None:
-        self._sent.append(self._store.send(self._key, self._part.upload, len(self._sent) + 1, content))
+        self._sent.append(self._store.send(self._key, self._upload, len(self._sent) + 1, content))
 
     def _as_of(self, size: int, sent: Sequence[Future[str]], tail: str) -> Part:
         part = self._part
@@ -231,4 +271,4 @@ class UploadedFile:
                 f"{self._store.describe(part.name)}: its upload was aborted by somebody: leave uploads "
                 "alone while the job runs"
             ) from None
-        return Part(part.name, part.hidden, size, part.attempt, part.upload, etags, tail)
+        return Part(part.name, part.hidden, size, part.attempt, self._upload.result(), etags, tail)

@@ -15,15 +15,17 @@ from onceflow.testing.kit.kit import Kit, add_tests
 class FormatKit(Kit):
     """Tests of a format:
 
-    class TestPairs(FormatKit):
-        def format(self):
-            return Pairs(("name", "count"))
+        class TestPairs(FormatKit):
+            def format(self):
+                return Pairs(("name", "count"))
 
-        def rows(self):
-            return pa.RecordBatch.from_pylist([{"name": "a", "count": 1}, ...])
+            def rows(self):
+                return pa.RecordBatch.from_pylist([{"name": "a", "count": 1}, ...])
 
-        def bad(self):
-            return [b"no pair"]
+            def bad(self):
+                return [b"no pair"]
+
+    What can't be read needs `bad`; without it those tests are skipped.
     """
 
     def format(self) -> Format:

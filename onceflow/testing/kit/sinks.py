@@ -93,12 +93,14 @@ class SinkTests(Kit):
 class SinkKit(SinkTests):
     """Tests of a sink whose writers commit:
 
-    class TestDatabase(SinkKit):
-        def sink(self):
-            return Database(f"{self.folder}/output.db")
+        class TestDatabase(SinkKit):
+            def sink(self):
+                return Database(f"{self.folder}/output.db")
 
-        def visible(self):
-            return [row["n"] for row in read(f"{self.folder}/output.db")]
+            def visible(self):
+                return [row["n"] for row in read(f"{self.folder}/output.db")]
+
+    A sink with one commit for all its writers has CommittingSinkKit.
     """
 
 

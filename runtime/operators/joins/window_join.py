@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from onceflow.runtime.arrays.sorting import stable_order
-from onceflow.runtime.errors import UserFunctionError
-from onceflow.runtime.functions.lives import own_instance
 from onceflow.runtime.operators.assigners.firings import ONCE
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
@@ -23,57 +19,21 @@ from onceflow.runtime.operators.joins.joined_columns import (
     LATE_SIDES,
     LEFT,
     RIGHT,
-    Gatherer,
     JoinedColumns,
-    null_keys,
 )
-from onceflow.runtime.operators.joins.runs import PAIRS_MAX, pairs
+from onceflow.runtime.operators.joins.window_groups import GroupConfig, WindowGroups
+from onceflow.runtime.operators.joins.window_pairs import WINDOW_FIELDS, WindowPairs, with_bounds
 from onceflow.runtime.operators.joins.window_rows import WindowRows
 from onceflow.runtime.operators.joins.window_sides import (
     EndedWindows,
     WindowSides,
-    equal_rows,
-    groups,
     watermark_meta,
 )
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Records
-from onceflow.runtime.state.columns import one_batch
+from onceflow.runtime.records import WATERMARK_MIN_MS, Records
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.evolution.readers import Readers
-from onceflow.runtime.state.rows import take_rows
-from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError
-from onceflow.runtime.types.records_of_columns import RecordReader
-from onceflow.runtime.types.user_functions import function_name, read_records, user_error_at
-
-WINDOW_FIELDS = (
-    pa.field("window_start", pa.int64(), nullable=False),
-    pa.field("window_end", pa.int64(), nullable=False),
-)
-
-Left = TypeVar("Left")
-Right = TypeVar("Right")
-Out = TypeVar("Out")
-
-
-@dataclass(frozen=True, slots=True)
-class GroupWindow:
-    """What a CoGroup is told of the rows that it gets."""
-
-    key: Any
-    """The column's value; a tuple if there are several key columns."""
-    start: int
-    end: int
-    """The first ms behind the window."""
-
-
-class CoGroup(Generic[Left, Right, Out]):
-    """The user's class for `a.key_by(k).co_group(b.key_by(k), window, YourCoGroup())`: CoGroup[L, R, O]."""
-
-    def group(self, left: list[Left], right: list[Right], window: GroupWindow, /) -> Iterable[Out] | None:
-        """Called once for each key and window with all rows of both sides, one of which may have none. Yields
-        records, or returns an iterable or None; they get the last ms of the window as event time."""
-        raise NotImplementedError
+from onceflow.runtime.types.user_functions import function_name
 
 
 @dataclass(frozen=True)
@@ -109,16 +69,6 @@ class WindowJoin:
         return WindowJoinOperator(self)
 
 
-@dataclass(frozen=True)
-class GroupConfig:
-    """A CoGroup, checked when the graph is built: what makes its records, and columns of what it makes."""
-
-    uid: str
-    function: CoGroup[Any, Any, Any]
-    readers: tuple[RecordReader, RecordReader]
-    writer: RecordWriter
-
-
 class WindowJoinOperator:
     """One subtask of a window join or a co-group. `fire` sends whole windows that have ended: those of a join
     together until they have enough rows, since each batch costs those behind it something, too."""
@@ -126,13 +76,11 @@ class WindowJoinOperator:
     def __init__(self, config: WindowJoin) -> None:
         self._config = config
         self._watermark = WATERMARK_MIN_MS
-        self._send: Callable[[EndedWindows], None]
+        self._made: WindowPairs | WindowGroups
         if config.group is None:
-            self._gatherer = Gatherer(config.columns, config.passes, config.schemas, config.condition)
-            self._send = self._send_pairs
+            self._made = WindowPairs(config.columns, config.passes, config.schemas, config.condition)
         else:
-            self._function = own_instance(config.group.function, config.group.uid)
-            self._send = self._send_groups
+            self._made = WindowGroups(config.group, config.columns.keys)
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
@@ -144,8 +92,8 @@ class WindowJoinOperator:
         else:
             self._sides = WindowRows(config.window, config.schemas, config.columns)
         self._sides.open(context)
-        if self._config.group is not None:
-            context.open_function(self._function)
+        if isinstance(self._made, WindowGroups):
+            context.open_function(self._made.function)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         self._sides.restore(states)
@@ -187,89 +135,14 @@ class WindowJoinOperator:
                 its = records.take(late)
                 self._out.emit(Records(its.batch, its.event_time), LATE_SIDES[side])
 
-    # --- Pairs ---
-
-    def _send_pairs(self, ended: EndedWindows) -> None:
-        keys, is_padded = self._config.columns.keys, bool(self._config.columns.padded)
-        begin, counts = equal_rows(ended)
-        no_key = null_keys(ended.batches[LEFT], keys[LEFT])
-        if no_key is not None:
-            counts[no_key[ended.by_key[LEFT]]] = 0
-        is_mixed = is_padded and len(ended.windows) > 1
-        if is_mixed and int(counts.sum()) > PAIRS_MAX:  # so many are sent as they are made
-            for window in ended.apart():
-                self._send_pairs(window)
+    def _send(self, ended: EndedWindows) -> None:
+        size_ms = self._config.window.size_ms
+        if isinstance(self._made, WindowPairs):
+            for batch, starts in self._made.of(ended):
+                ends = starts + size_ms
+                self._out.emit(Records(with_bounds(batch, starts, ends), ends - 1))
             return
-        made = self._made(ended, begin, counts)
-        if not is_mixed:
-            for batch, starts in made:
-                self._emit(batch, starts)
-        elif parts := list(made):  # what has no partner goes behind the pairs of its window
-            starts = np.concatenate([its for _, its in parts])
-            order = stable_order(starts)
-            batch = one_batch(pa.Table.from_batches([its for its, _ in parts]))
-            self._emit(take_rows(batch, order), starts[order])
-
-    def _made(
-        self, ended: EndedWindows, begin: Int64s, counts: Int64s
-    ) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
-        """The pairs, and the rows that have no partner; with the start of the window of each."""
-        padded = self._config.columns.padded
-        matched = [np.zeros(batch.num_rows, np.bool_) for batch in ended.batches]
-        for asked, found in pairs(begin, counts):
-            rows = [ended.by_key[LEFT][asked], ended.by_key[RIGHT][found]]
-            holds = self._gatherer.holds(ended.batches, rows)
-            if holds is not None:
-                rows = [its[holds] for its in rows]
-            if not len(rows[LEFT]):
-                continue
-            for side in padded:
-                matched[side][rows[side]] = True
-            yield self._gatherer.pairs(ended.batches, rows), ended.starts[LEFT][rows[LEFT]]
-        for side in padded:
-            alone = np.flatnonzero(~matched[side])
-            if len(alone):
-                batch = take_rows(ended.batches[side], alone)
-                yield self._gatherer.alone(side, batch), ended.starts[side][alone]
-
-    def _emit(self, batch: pa.RecordBatch, starts: Int64s) -> None:
-        ends = starts + self._config.window.size_ms
-        schema = pa.schema([*batch.schema, *WINDOW_FIELDS])
-        columns = [*batch.columns, pa.array(starts), pa.array(ends)]
-        self._out.emit(Records(pa.RecordBatch.from_arrays(columns, schema=schema), ends - 1))
-
-    # --- Groups ---
-
-    def _send_groups(self, ended: EndedWindows) -> None:
-        config = self._config.group
-        assert config is not None
-        sides = [
-            read_records(config.uid, reader, Records(batch))
-            for reader, batch in zip(config.readers, ended.batches, strict=True)
-        ]
         [start] = ended.windows  # at_once of `fire` is one row
-        end = start + self._config.window.size_ms
-        made: list[Any] = []
-        group = self._function.group
-        for left, right in groups(ended):
-            of = LEFT if len(left) else RIGHT
-            key = self._key(of, ended.batches[of], int((left if of == LEFT else right)[0]))
-            rows = [[side[n] for n in its.tolist()] for side, its in zip(sides, (left, right), strict=True)]
-            try:
-                made.extend(group(rows[0], rows[1], GroupWindow(key, start, end)) or ())
-            except Exception as error:
-                place = f"key {key!r} in the window from {start} to {end}"
-                raise user_error_at(config.uid, group, error, place) from error
-        if not made:
-            return
-        try:
-            batch = config.writer.write(made)
-        except WrongFieldError as error:
-            raise UserFunctionError(
-                f"operator {config.uid!r}: {function_name(group)} made a wrong record: {error}"
-            ) from error
-        self._out.emit(Records(batch, np.full(len(made), end - 1)))
-
-    def _key(self, side: int, batch: pa.RecordBatch, row: int) -> Any:
-        values = [batch.column(name)[row].as_py() for name in self._config.columns.keys[side]]
-        return values[0] if len(values) == 1 else tuple(values)
+        made = self._made.of(ended, lambda _: (start, start + size_ms))
+        if made is not None:
+            self._out.emit(Records(made[0], np.full(made[0].num_rows, start + size_ms - 1)))

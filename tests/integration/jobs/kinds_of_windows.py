@@ -62,6 +62,8 @@ from onceflow.sinks.kafka import KafkaSink
 RATE = "700/s"
 SIZE_MS, GAP_MS, WITHIN_MS = 100, 60, 50
 """The length of windows (sliding ones are three times as long), of sessions, of interval joins."""
+SHORT_GAP_MS = 20
+"""The gap of sessions in which the rows of both topics are."""
 FEW = 20
 """One row of so many is joined with all of its key that ever come, or is a rule for all keys."""
 END_MS = 1 << 50
@@ -312,6 +314,12 @@ ROWS: dict[str, Callable[[Inputs], Any]] = {
     ),
     "co_flat_map": lambda i: i.lefts.connect(i.rights).flat_map(OneOfTwo(), uid="co_flat_map"),
     "co_group": lambda i: i.left.co_group(i.right, tumbling(SIZE), Compared(), uid="co_group"),
+    "session_join": lambda i: pairs(
+        i.left.window_join(i.right, session(f"{SHORT_GAP_MS} ms"), how="full", uid="session_join")
+    ),
+    "session_group": lambda i: i.left.co_group(
+        i.right, session(f"{SHORT_GAP_MS} ms"), Compared(), uid="session_group"
+    ),
     "loop": loop,
 }
 TABLES: dict[str, Callable[[Inputs], Any]] = {
@@ -339,6 +347,7 @@ TABLES: dict[str, Callable[[Inputs], Any]] = {
 }
 KINDS = [*ROWS, *TABLES]
 TRIGGERED = ["late_firing", "late_by_clock", "early_by_time", "early_by_delta"]
+UNITED = ["session_join", "session_group"]
 CONNECTED = ["co_process", "broadcast", "co_flat_map"]
 TIMELESS = ("by_clock", "loop")
 """What has no event time can be in no union with what has."""

@@ -55,12 +55,12 @@ class RecordsInMemory:
         return self
 
     def initial_splits(self) -> Sequence[SplitState]:
-        return self.bounded([SplitState("all", {"next_offset": 0})])
+        return self.bounded([SplitState("all", {"next_offset": 0})], None)
 
     def ended(self, until: Any) -> RecordsInMemory:
         return replace(self, is_bounded=True, until=until)
 
-    def bounded(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+    def bounded(self, splits: Sequence[SplitState], finished: Any) -> Sequence[SplitState]:
         stop = {} if self.until is None else {"stop": self.until}
         return [SplitState(each.split_id, {**stop, **each.position}) for each in splits]
 

@@ -73,8 +73,9 @@ class Starting(Enumerator):
 
 
 class Bounding(Enumerator):
-    def bounded(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
-        return [SplitState(s.split_id, {**s.position, "stop": 9}) for s in (*splits, *self.there)]
+    def bounded(self, splits: Sequence[SplitState], finished: Any) -> Sequence[SplitState]:
+        stop = 9 if finished is None else finished
+        return [SplitState(s.split_id, {**s.position, "stop": stop}) for s in (*splits, *self.there)]
 
 
 @dataclass(frozen=True)
@@ -332,8 +333,11 @@ def manifest(*splits: SplitProgress) -> CheckpointManifest:
 def test_splits_of_a_savepoint_get_an_end_and_keep_what_else_is_known_of_them() -> None:
     read = SplitProgress(split(1), 77)
     a = Bounding([split(2)])
-    found = enumerators(a=a, b=Enumerator([])).bounded({"a": [read], "b": [SplitProgress(split(3))]})
+    saved = replace(manifest(read), splits={"a": [read], "b": [SplitProgress(split(3))]})
+    found = enumerators(a=a, b=Enumerator([])).bounded(saved)
     one, new = found["a"]
     assert (one.split.split_id, one.split.position["stop"], one.max_event_time_ms) == ("t-1", 9, 77)
     assert (new.split.position["stop"], new.max_event_time_ms) == (9, None)
     assert found["b"] == [SplitProgress(split(3))]
+    again = enumerators(a=a, b=Enumerator([])).bounded(replace(saved, finished={"a": 5}))
+    assert again["a"][0].split.position["stop"] == 5, "it is told what is remembered of finished splits"

@@ -13,7 +13,7 @@ from onceflow.connectors.files.place import Place
 from onceflow.connectors.files.source import files_source
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Json, ReaderContext, SplitState
-from onceflow.runtime.errors import DataLossError, UsageError
+from onceflow.runtime.errors import DataLossError, OptionError, UsageError
 
 LONG_AGO_S = 1_000_000
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -37,6 +37,27 @@ def names(splits: list[SplitState] | tuple[SplitState, ...]) -> list[str]:
 
 def watching(folder: Path, clock: ManualClock) -> FileEnumerator:
     return FileEnumerator(Place(f"{folder}/*.jsonl"), 10_000, clock, lambda path, size: [])
+
+
+def test_a_watched_folder_that_is_given_an_end_is_read_once(tmp_path: Path, clock: ManualClock) -> None:
+    """From a savepoint, too, what is known by a split, or is only remembered, does not come again."""
+    source = files_source(f"{tmp_path}/*.jsonl", SCHEMA, watch="10 s").ended("latest")
+    assert source.is_bounded
+    enumerator = source.open_enumerator("job", clock)
+    assert enumerator.discovery_interval_ms is None
+    assert names(list(enumerator.initial_splits())) == []
+    for name in "abc":
+        write(tmp_path / f"{name}.jsonl", LONG_AGO_S - 10)
+    write(tmp_path / "written-now.jsonl", LONG_AGO_S)
+    first, second, third = enumerator.initial_splits()
+    assert names([first, second, third]) == ["a.jsonl", "b.jsonl", "c.jsonl"]
+    remembered = source.add_finished(None, [first])
+    found = source.open_enumerator("job", clock).bounded([second], remembered)
+    assert names(list(found)) == ["b.jsonl", "c.jsonl"]
+    assert enumerator.discover_unfinished(frozenset(), remembered) == [], "what comes later is not read"
+    assert watching(tmp_path, clock).bounded([second], remembered) == [second], "it has no end"
+    with pytest.raises(OptionError, match=r"files have no offsets, and no time .*: write latest"):
+        files_source(f"{tmp_path}/*.jsonl", SCHEMA, watch="10 s").ended("timestamp:5")
 
 
 def test_bounded_input_is_all_that_is_there(tmp_path: Path, clock: ManualClock) -> None:

@@ -40,6 +40,13 @@ def test_its_columns_are_the_last_ones_and_may_be_null_where_any_may() -> None:
     assert not source.is_bounded
 
 
+def test_it_is_given_no_end_by_a_run() -> None:
+    with pytest.raises(
+        OptionError, match="a HybridSource has no end, since its last source begins only when"
+    ):
+        HybridSource([HISTORY, kafka()]).ended("latest")
+
+
 def test_fewer_columns_are_asked_of_each() -> None:
     source = HybridSource([kafka(until="latest"), kafka()]).project(frozenset({"n"}))
     assert source.schema.names == ["n"]

@@ -66,7 +66,8 @@ def bounded(interval_ms: int | None) -> list[tuple[int, int, int | None]]:
         CLUSTER, Subscription(("t",)), Earliest(), "read_committed", interval_ms, stop=AtTime(8)
     )
     splits = [KafkaSplit("t", "id", 0, 6), KafkaSplit("t", "id", 1, 6, 7)]
-    found = [KafkaSplit.from_state(each) for each in enumerator.bounded([split.state() for split in splits])]
+    ended = enumerator.bounded([split.state() for split in splits], None)
+    found = [KafkaSplit.from_state(each) for each in ended]
     return [(split.partition, split.next_offset, split.stop_offset) for split in found]
 
 

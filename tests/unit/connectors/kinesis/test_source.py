@@ -45,6 +45,16 @@ def test_wrong_options_are_refused_in_a_sentence(options: dict[str, Any], said: 
         source(**options)
 
 
+def test_a_run_gives_it_an_end_by_the_time_of_arrival() -> None:
+    ended = source().ended(f"timestamp:{NOON.isoformat()}")
+    assert ended.until == NOON - dt.timedelta(milliseconds=1), "until= is the last time that is read"
+    assert source().ended(f"timestamp:{int(NOON.timestamp() * 1000)}") == ended
+    assert source().ended("latest").until == "latest"
+    for wrong, why in (({"shard": 5}, "write latest, or a time"), ("timestamp:soon", "'soon' is no time")):
+        with pytest.raises(OptionError, match=why):
+            source().ended(wrong)
+
+
 def test_its_columns_are_those_of_the_data_and_of_what_is_known_beside() -> None:
     described = source(partition_key_column="key", arrival_time_column="at", start=NOON)
     assert described.schema.names == ["id", "shard", "key", "at"]

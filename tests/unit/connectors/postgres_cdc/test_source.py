@@ -49,6 +49,12 @@ def test_what_is_no_record_type_is_refused() -> None:
         source(of=object())
 
 
+def test_a_run_gives_it_the_end_that_its_log_has_now() -> None:
+    assert source().ended("latest") == source(bounded=True)
+    with pytest.raises(OptionError, match=r"not looked up by time .*: write latest"):
+        source().ended("timestamp:5")
+
+
 def test_its_columns_are_those_of_the_table_and_of_what_is_known_beside() -> None:
     described = source(commit_time_column="at", lsn_column="lsn")
     assert described.schema.names == ["id", "customer", "at", "lsn"]

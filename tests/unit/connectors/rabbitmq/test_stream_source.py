@@ -36,6 +36,7 @@ def source(**options: Any) -> RabbitStreamSource:
         ({"start": True}, "start=True: write"),
         ({"start": dt.datetime(2026, 1, 1)}, "has no time zone"),
         ({"until": "now"}, "until='now': write \"latest\""),
+        ({"until": {"orders": -1}}, 'offsets such as {"orders": 17}'),
         ({"start": "latest", "until": "latest"}, "reads nothing"),
         ({"if_truncated": "ignore"}, 'if_truncated=\'ignore\': write "fail" or "skip"'),
         ({"timeout": "soon"}, "timeout"),
@@ -47,6 +48,13 @@ def source(**options: Any) -> RabbitStreamSource:
 def test_wrong_options_are_refused_in_a_sentence(options: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         source(**options)
+
+
+def test_a_run_gives_it_an_end_by_offsets_and_not_by_time() -> None:
+    assert source().ended("latest").until == "latest"
+    assert source().ended({"orders": 17}).until == {"orders": 17}
+    with pytest.raises(OptionError, match="no exact end by time: write latest, or the folder of a job"):
+        source().ended("timestamp:5")
 
 
 def test_its_columns_are_those_of_the_body_and_of_what_is_known_beside() -> None:

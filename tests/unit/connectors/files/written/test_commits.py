@@ -128,7 +128,7 @@ class Bucket(Folder):
 
     def open(self, calls: Callable[[Any], Any]) -> OutputStore:
         is_ours = lambda name: is_name_of(name, UID, LINEAGE)  # noqa: E731
-        return UploadedStore(calls(self.uploads), "here", f"here/{HIDDEN}/{LINEAGE}.{UID}", is_ours)
+        return UploadedStore(calls(self.uploads), "here", f"here/{HIDDEN}/{LINEAGE}.{UID}", is_ours, 1)
 
     def files(self) -> dict[str, bytes]:
         names = [name for name in self.uploads.names("here/") if not name.startswith(HIDDEN)]

@@ -197,7 +197,7 @@ class Bucket:
     def store(self) -> OutputStore:
         is_ours = lambda name: is_name_of(name, "out", "beef0123")  # noqa: E731
         uploads: Any = self._uploads
-        return UploadedStore(uploads, "here", "here/.onceflow/beef0123.out", is_ours)
+        return UploadedStore(uploads, "here", "here/.onceflow/beef0123.out", is_ours, 1)
 
     def take_away(self) -> list[list[int]]:
         names = [name for name in self._uploads.names("here/") if not name.startswith(".")]
