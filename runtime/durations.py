@@ -23,7 +23,7 @@ def duration_ms(value: str | int, option: str) -> int:
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         example = 'write a number and ms, s, min, h or d, as in "2 s" or "500 ms"'
-        raise OptionError(f"{option}={value!r} is no duration: {example}")
+        raise OptionError(f"{option}={value!r} is not a duration: {example}")
     return round(float(match[1]) * _UNIT_MS[match[2] or _UNITS[match[3]]])
 
 

@@ -62,7 +62,7 @@ def row_type(of: Any, where: str) -> RowType:
     try:
         value = describe_type(of, where)
     except GraphError:
-        raise GraphError(f"{where}: type={type_name(of)} is no type of records: give {FORMS}") from None
+        raise GraphError(f"{where}: type={type_name(of)} is not a record type: give {FORMS}") from None
     if not _is_kept(value):
         raise GraphError(
             f"{where}: type={type_name(of)}: in a column of its own a {type_name(of)} would be "
@@ -83,8 +83,8 @@ def infer_row_type(rows: Sequence[Any], where: str) -> RowType:
     if _is_single(type(first)):
         return row_type(type(first) | None if None in rows else type(first), where)
     raise GraphError(
-        f"{where}: {repr(first)[:80]} is a {type_name(type(first))}, which is no record: give objects of a "
-        "dataclass or a NamedTuple that has it as a field, dicts, or plain values such as numbers and text"
+        f"{where}: {repr(first)[:80]} is a {type_name(type(first))}, which is not a record: give objects of "
+        "a dataclass or a NamedTuple that has it as a field, dicts, or plain values such as numbers and text"
     )
 
 
@@ -135,7 +135,7 @@ def _batch_from_dicts(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
             raise WrongFieldError(place, f"{shown(row)} is a {type_name(type(row))}; expected a dict")
         if unknown := sorted(map(str, row.keys() - names)):
             raise WrongFieldError(
-                place, f"{shown(row)} has {unknown[0]!r}, which is no column{nearest(unknown[0], names)}"
+                place, f"{shown(row)} has {unknown[0]!r}, which is not a column{nearest(unknown[0], names)}"
             )
     arrays = []
     for field in schema:

@@ -112,7 +112,7 @@ def delta_source(
         columns, record_type = arrow_schema(type), type
     elif type is not None:
         raise GraphError(
-            f"{where}: type={type_name(type)} is no type of records: give a dataclass, a NamedTuple or a "
+            f"{where}: type={type_name(type)} is not a record type: give a dataclass, a NamedTuple or a "
             "pyarrow.Schema"
         )
     for field in columns:

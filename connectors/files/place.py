@@ -55,7 +55,7 @@ class Place:
     def __post_init__(self) -> None:
         if not (isinstance(self.url, str) and self.url):
             raise OptionError(
-                f"{self.url!r} is no place of files: give a path or a URL, such as 'in/*.jsonl'"
+                f"{self.url!r} is not a place for files: give a path or a URL, such as 'in/*.jsonl'"
             )
         if "://" not in self.url and "::" not in self.url:
             object.__setattr__(self, "url", str(Path(self.url).expanduser().absolute()))

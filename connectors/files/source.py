@@ -133,7 +133,7 @@ def files_source(
         columns, record_type = arrow_schema(of), of
     else:
         raise GraphError(
-            f"{where}: type={type_name(of)} is no type of records: give a dataclass, a NamedTuple or a "
+            f"{where}: type={type_name(of)} is not a record type: give a dataclass, a NamedTuple or a "
             "pyarrow.Schema"
         )
     found.check(columns, where)

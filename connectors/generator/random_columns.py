@@ -52,7 +52,7 @@ class RandomColumns:
         for name in self.fields:
             if name not in self.schema.names:
                 raise GraphError(
-                    f"{where}: fields has {name!r}, which is no column{nearest(name, self.schema.names)}"
+                    f"{where}: fields has {name!r}, which is not a column{nearest(name, self.schema.names)}"
                 )
         for field in self.schema:
             try:

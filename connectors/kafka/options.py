@@ -189,8 +189,8 @@ def _check_addresses(servers: str) -> None:
         found = _ADDRESS.fullmatch(each)
         if found is None or not 0 < int(found["port"] or 1) <= _PORT_MAX:
             raise OptionError(
-                f"bootstrap_servers={servers!r}: {each!r} is no address of a broker: write HOST:PORT, as in "
-                '"localhost:9092,other:9092"'
+                f"bootstrap_servers={servers!r}: {each!r} is not the address of a broker: write HOST:PORT, "
+                'as in "localhost:9092,other:9092"'
             )
 
 

@@ -202,7 +202,7 @@ class OpenSearchBackend:
             text = f"{self._where}: {doing}: the server answers {reply.status}{error_text(reply.said)}"
             raise Fatal(text)
         if not isinstance(reply.said, dict):
-            raise Indeterminate(f"{self._where}: {doing}: the answer is no JSON object")
+            raise Indeterminate(f"{self._where}: {doing}: the answer is not a JSON object")
 
 
 def _milliseconds(text: str) -> float:

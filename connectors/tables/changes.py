@@ -46,7 +46,7 @@ class ChangesWriter:
         for name in self._key:
             if batch.column(name).null_count:
                 raise Fatal(
-                    f"{self._where}: key column {name!r} is null in a row, and null is no key: "
+                    f"{self._where}: key column {name!r} is null in a row, and null is not a key: "
                     "filter such rows, or give it a value"
                 )
         self._check(batch)

@@ -27,7 +27,7 @@ from onceflow.runtime.state_tables.reader import read_state
 TOKEN = "ONCEFLOW_STATE_TOKEN"
 
 _ANY = ("",)
-"""The columns of a key, where the server knows them: a text that is no JSON object is the value of one."""
+"""The columns of a key, where the server knows them: a text that is not a JSON object is the value of one."""
 
 app = typer.Typer(help="Ask what a job knows of a key.", add_completion=False)
 

@@ -87,7 +87,7 @@ class LineReader:
 
     def _of_json(self, row: Any, ours: list[tuple[str, bytes | None]], where: str) -> Line:
         if not isinstance(row, dict):
-            raise UsageError(f"{where} is no JSON object with key, value and headers")
+            raise UsageError(f"{where} is not a JSON object with key, value and headers")
         value = row.get("value")
         if self.values is not None and value is not None:
             raw: bytes | None = self.values.encode(value, where)

@@ -106,5 +106,5 @@ def _token_of(file: Path) -> str:
 def _name(text: str) -> Name:
     uid, dot, state = text.rpartition(".")
     if not dot or not uid or not state:
-        raise OptionError(f"--table {text!r} is no table: write UID.STATE")
+        raise OptionError(f"--table {text!r} is not a table: write UID.STATE")
     return uid, state

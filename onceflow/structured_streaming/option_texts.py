@@ -32,7 +32,7 @@ def json_object(name: str, value: str) -> Mapping[str, str]:
     try:
         return {key: str(each) for key, each in json.loads(value).items()}
     except (ValueError, AttributeError) as error:
-        raise OptionError(f"option {name!r} is no JSON object: {error}") from error
+        raise OptionError(f"option {name!r} is not a JSON object: {error}") from error
 
 
 def yes_or_no(name: str, value: str) -> bool:

@@ -77,7 +77,7 @@ def sink_options(options: Mapping[str, str], door: str) -> SinkOptions:
     if uid is None and is_stream:
         raise OptionError(
             'writeStream of onceflow-kafka needs .option("uid", NAME): a name of your own for this output, '
-            "which stays the same for ever; the broker remembers under it what is written"
+            "which stays the same forever; the broker remembers under it what is written"
         )
     if uid is not None and not _UID.fullmatch(uid):
         raise OptionError(f"uid {uid!r} must be 1 to 100 letters, digits, '.', '_' or '-'")

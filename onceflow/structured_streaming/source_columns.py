@@ -76,7 +76,7 @@ def make_columns(schema: pa.Schema, given: Mapping[str, str]) -> Columns:
         if option in given:
             name = given[option]
             if name not in schema.names:
-                raise OptionError(f"{option}={name!r} is no column{nearest(name, schema.names)}")
+                raise OptionError(f"{option}={name!r} is not a column{nearest(name, schema.names)}")
             _check_own(schema.field(name), own, f"{option} takes Kafka's own")
             kafka[name] = own
     corrupt = _corrupt(schema, given)

@@ -166,7 +166,7 @@ def _subscription(given: Mapping[str, str]) -> tuple[Subscription, frozenset[Par
         try:
             re.compile(value)
         except re.error as error:
-            raise OptionError(f"subscribePattern={value!r} is no regular expression: {error}") from error
+            raise OptionError(f"subscribePattern={value!r} is not a regular expression: {error}") from error
         return Subscription(pattern=value), None
     topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
     if not topics:
@@ -236,7 +236,7 @@ def _json_object(text: str, name: str, example: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         words = ', or "earliest" or "latest"' if name.endswith("Offsets") else ""
-        raise OptionError(f"{name}={text!r} is no JSON object: write {example}{words}")
+        raise OptionError(f"{name}={text!r} is not a JSON object: write {example}{words}")
     return found
 
 
@@ -254,7 +254,7 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
 
 def _whole(text: str, name: str) -> int:
     if not text.strip().isdecimal():
-        raise OptionError(f"{name}={text!r} is no whole number")
+        raise OptionError(f"{name}={text!r} is not a whole number")
     return int(text)
 
 

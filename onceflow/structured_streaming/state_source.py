@@ -149,7 +149,7 @@ def reader_class(modules: Mapping[str, object]) -> type[StateReader]:
 
 
 def _with_keys(manifest: CheckpointManifest, table: StoredTable, keys: Sequence[Any]) -> CheckpointManifest:
-    """The manifest without the parts in which none of these keys is. Raises UsageError for what is no key."""
+    """The manifest without the parts in which none of these keys is. Raises UsageError if one is no key."""
     where = f"state {table.state!r} of {table.operator!r}"
     groups = ChosenKeys(keys, table.key_columns, manifest.max_parallelism, where).key_groups
     states = [

@@ -98,7 +98,7 @@ class Script:
         except (TypeError, KeyError, ValueError) as error:
             where = f"source {self.uid!r}, row {number}"
             reason = validation_reason(error) or error
-            raise UsageError(f"{where}: {row!r} has not its fields: {reason}") from error
+            raise UsageError(f"{where}: {row!r} does not have its fields: {reason}") from error
 
     def _takes_plain_values(self, row: Any) -> bool:
         """Whether a row is a plain value, as job.from_elements("ann", "bob") has them: the column `value`."""

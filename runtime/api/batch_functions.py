@@ -40,7 +40,7 @@ def map_batches(
         check_event_time(event_time, made, uid)
         refuse_event_time_without_watermarks(uid, event_time, has_event_time)
     elif behind_ms:
-        raise GraphError(f"operator {uid!r}: behind={behind!r} says nothing without event_time=")
+        raise GraphError(f"operator {uid!r}: behind={behind!r} has no effect without event_time=")
     operator = partial(MapBatches, uid, fn, made, takes_polars(fn, uid), event_time, behind_ms)
     reads = frozenset(stream.schema.names)
     aside = aside_of(on_error, uid, fn, stream.schema)

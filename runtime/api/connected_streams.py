@@ -225,8 +225,8 @@ def check_pair(where: str, left: Any, right: Any, kind: type[Any]) -> None:
     check_job(where, left, right)
     if ours.rows.has_event_time != theirs.rows.has_event_time:
         raise GraphError(
-            f"{where}: one of {ours.step.uid!r} and {theirs.step.uid!r} has event time, the other has not: "
-            "give both sources watermarks, or neither"
+            f"{where}: one of {ours.step.uid!r} and {theirs.step.uid!r} has event time and the other doesn't"
+            ": give both sources watermarks, or neither"
         )
     if kind.__name__ == "KeyedStream":
         _check_keys(where, left, right)

@@ -86,8 +86,8 @@ def _table(lookup: Any, keys: tuple[str, ...], uid: str) -> Lookup:
     found = _found_type(returned_type(lookup, uid, "-> YourType | None"))
     if not is_record_type(found):
         raise GraphError(
-            f"operator {uid!r}: {function_name(lookup)} finds {type_name(found)}, which is no record type: "
-            "return a dataclass or a NamedTuple, a list of them, or None"
+            f"operator {uid!r}: {function_name(lookup)} finds {type_name(found)}, which is not a record type"
+            ": return a dataclass or a NamedTuple, a list of them, or None"
         )
     writer = RecordWriter.of(describe_record(found))
     its_keys = [name for name in keys if name in writer.schema.names]

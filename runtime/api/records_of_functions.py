@@ -38,7 +38,7 @@ def records_made(
         return Rows(pa.schema([]), None, has_event_time), RecordWriter(pa.schema([]))
     if not is_record_type(declared):
         raise GraphError(
-            f"operator {uid!r}: {owner_name(method)} makes {type_name(declared)}, which is no record "
+            f"operator {uid!r}: {owner_name(method)} makes {type_name(declared)}, which is not a record "
             "type: use a dataclass or a NamedTuple"
         )
     writer = RecordWriter.of(describe_record(declared))

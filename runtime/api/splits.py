@@ -110,7 +110,7 @@ def _names(names: object, missing: str, uid: str) -> list[str]:
         raise GraphError(f"operator {uid!r}: split: {missing}")
     for name in found:
         if not (isinstance(name, str) and name):
-            raise GraphError(f"operator {uid!r}: split: {name!r} is no name of a stream: give a text")
+            raise GraphError(f"operator {uid!r}: split: {name!r} is not the name of a stream: give a string")
     if doubled := [name for name in found if found.count(name) > 1]:
         raise GraphError(f"operator {uid!r}: split: two streams are called {doubled[0]!r}: rename one")
     return found

@@ -53,13 +53,13 @@ class CheckpointSummary:
 def list_checkpoints(
     store: CheckpointStore, read_output: Callable[[CheckpointStore, Committable], None] | None = None
 ) -> list[CheckpointSummary]:
-    """Newest last. Raises UsageError if this is no checkpoint folder. Reads while a job runs.
+    """Newest last. Raises UsageError if this is not a checkpoint folder. Reads while a job runs.
 
     That files are there, in full, is looked at. `read_output`: read them all; see `read_through`.
     """
     log = read_log(store)
     if log.next_position == 0:
-        raise UsageError(f"{store.describe()} is no checkpoint folder: it has no log")
+        raise UsageError(f"{store.describe()} is not a checkpoint folder: it has no log")
     sizes = file_sizes(store)  # after the log: what it names was there before
     completed = log.completed()
     lines = []

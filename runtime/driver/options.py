@@ -107,13 +107,13 @@ def restart_strategy(value: str) -> RestartStrategy:
             delay, _, times = rest.partition(":")
             wait_ms = duration_ms(delay, "restart") if delay else FixedDelay().wait_ms
             if times and not times.isdecimal():
-                raise OptionError(f"restart={value!r}: {times!r} is no number of failures")
+                raise OptionError(f"restart={value!r}: {times!r} is not a number of failures")
             return FixedDelay(wait_ms, int(times) if times else FixedDelay().failures_max)
         case "none" if not rest:
             return NoRestart()
         case _:
             raise OptionError(
-                f"restart={value!r} is no restart strategy: exponential, fixed:1 s, fixed:1 s:10, or none"
+                f"restart={value!r} is not a restart strategy: exponential, fixed:1 s, fixed:1 s:10, or none"
             )
 
 

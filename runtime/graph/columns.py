@@ -195,7 +195,7 @@ def check_same_columns(uid: str, first: Input, other: Input) -> None:
     if list(map(_meaning, ours)) != list(map(_meaning, theirs)):
         shown = [", ".join(map(_shown, schema)) for schema in (ours, theirs)]
         raise GraphError(
-            f"operator {uid!r}: the streams have other columns: {first.step.uid!r} has {shown[0]}; "
+            f"operator {uid!r}: the streams have different columns: {first.step.uid!r} has {shown[0]}; "
             f"{other.step.uid!r} has {shown[1]}. Bring them together with select(...)"
         )
 

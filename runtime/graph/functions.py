@@ -59,7 +59,7 @@ def returned_record(fn: Callable[..., Any], uid: str, returns: type | None) -> t
     found = returns or returned_type(fn, uid)
     if not is_record_type(found):
         raise GraphError(
-            f"operator {uid!r}: {function_name(fn)} returns {type_name(found)}, which is no record type: "
+            f"operator {uid!r}: {function_name(fn)} returns {type_name(found)}, which is not a record type: "
             "return a dataclass or a NamedTuple (flat_map for none or several)"
         )
     return typing.cast(type, found)
@@ -81,7 +81,7 @@ def yielded_record(fn: Callable[..., Any], uid: str, returns: type | None) -> ty
             )
     if not is_record_type(found):
         raise GraphError(
-            f"operator {uid!r}: {function_name(fn)} yields {type_name(found)}, which is no record type: "
+            f"operator {uid!r}: {function_name(fn)} yields {type_name(found)}, which is not a record type: "
             "use a dataclass or a NamedTuple"
         )
     return typing.cast(type, found)

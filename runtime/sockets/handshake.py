@@ -55,7 +55,7 @@ def answer(connection: Connected, secret: bytes) -> dict[str, Any]:
         raise HandshakeError("the peer could not prove that it belongs to this job")
     greeting = json.loads(body)
     if not isinstance(greeting, dict):
-        raise HandshakeError("the peer's greeting is no JSON object")
+        raise HandshakeError("the peer's greeting is not a JSON object")
     _write(connection, _proof(secret, b"listener", own_nonce, their_nonce, body))
     return greeting
 

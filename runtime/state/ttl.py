@@ -13,7 +13,7 @@ Time = Literal["event", "processing"]
 
 
 def time_to_live(name: str, ttl: str | int | None, refresh: Any, time: Any) -> TimeToLive | None:
-    """None: the state has none. Raises GraphError for what is no time to live."""
+    """None: the state has none. Raises GraphError for what is not a time to live."""
     what = f"state {name!r}"
     for option, value, known in (("ttl_refresh", refresh, ("write", "read")), ("ttl_time", time, _TIMES)):
         if value not in known:

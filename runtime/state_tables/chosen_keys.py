@@ -23,7 +23,7 @@ class ChosenKeys:
     """Some keys, by both their hashes, which are the identity that a table goes by."""
 
     def __init__(self, keys: Iterable[Key], columns: pa.Schema, max_parallelism: int, where: str) -> None:
-        """`columns`: of the key, in their order. Raises UsageError for what is no key of these columns."""
+        """`columns`: of the key, in their order. Raises UsageError for what is not a key of these columns."""
         rows = [_values(key, columns.names, where) for key in keys]
         arrays = [_array([row[place] for row in rows], field, where) for place, field in enumerate(columns)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=columns)

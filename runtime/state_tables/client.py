@@ -29,7 +29,7 @@ class StateClient:
         """`url` and `token` are what the server prints: `http://127.0.0.1:8080`."""
         parts = urlsplit(url)
         if parts.scheme != "http" or parts.hostname is None:
-            raise UsageError(f"{url!r} is no address of a server of state: write http://HOST:PORT")
+            raise UsageError(f"{url!r} is not the address of a state server: write http://HOST:PORT")
         self._url = url
         self._token = token
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=TIMEOUT_S)

@@ -40,7 +40,7 @@ class IndexedRows:
         """The rows of these keys, and for each row the position of its key among them, ascending.
 
         A key is the value of the only key column, or a mapping with a value for each. Rows of one key are in
-        the order of the table. Raises UsageError for what is no key of these columns.
+        the order of the table. Raises UsageError for what is not a key of these columns.
         """
         wanted = ChosenKeys(keys, self.key_columns, _GROUPS, self._where)
         begin = np.searchsorted(self._hashes, wanted.hashes, "left")

@@ -174,7 +174,7 @@ class StoredTable:
 
         `keys`: only their rows, and only the files with their key groups are read. A key is the value of the
         only key column, or a mapping with a value for each. `part`: one of `parts`. Raises UsageError for
-        what is no key, CorruptCheckpointError for a file that is gone or was altered.
+        what is not a key, CorruptCheckpointError for a file that is gone or was altered.
         """
         chosen = None if keys is None else self._chosen(keys)
         if self._is_without_files:

@@ -43,7 +43,7 @@ class WrongValueError(ValueError):
 
 
 def encoder(of: ValueType) -> Convert:
-    """Raises WrongValueError or TypeError for what is no value of the type, or would be changed."""
+    """Raises WrongValueError or TypeError for what is not a value of the type, or would be changed."""
     return _ENCODERS[type(of.kind)](of)
 
 
@@ -81,7 +81,7 @@ def _checked(of: ValueType) -> Convert:
 
 def _time(value: Any) -> Any:
     if not isinstance(value, dt.time):
-        raise WrongValueError(f"a {type(value).__name__} is no time")
+        raise WrongValueError(f"a {type(value).__name__} is not a time")
     if value.tzinfo is not None:
         raise WrongValueError("a time with a zone has no column: leave the zone out")
     return value

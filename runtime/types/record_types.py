@@ -77,7 +77,7 @@ def _record(record_type: Any, above: tuple[Any, ...]) -> RecordType:
     name = type_name(record_type)
     if not is_record_type(record_type):
         raise GraphError(
-            f"{name} is no record type: use a dataclass or a NamedTuple (or a TypedDict, or a class of "
+            f"{name} is not a record type: use a dataclass or a NamedTuple (or a TypedDict, or a class of "
             "attrs, pydantic or msgspec)"
         )
     if record_type in above:

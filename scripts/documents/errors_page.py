@@ -96,8 +96,8 @@ _WAY_OUT = re.compile(
     re.IGNORECASE,
 )
 _RULE = re.compile(
-    r"\b(?:must|needs?|has to|have to|may only|takes|wanted|is no|are no|only|did you mean|there (?:is|are)|"
-    rf"{_BEGINS})\b|‹(?:nearest|advice|hint|todo|near|offered)"
+    r"\b(?:must|needs?|has to|have to|may only|takes|wanted|(?:is|are) no|is not an?\b|only|did you mean|"
+    rf"there (?:is|are)|{_BEGINS})\b|‹(?:nearest|advice|hint|todo|near|offered)"
 )
 
 HEAD = """# Error index

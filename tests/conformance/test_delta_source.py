@@ -117,7 +117,7 @@ def test_tables_whose_files_are_not_their_rows_are_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"type": int}, "type=int is no type of records"),
+        ({"type": int}, "type=int is not a record type"),
         ({"version": "3"}, "give the number of a version"),
         ({"type": pa.schema([pa.field("m", pa.int64(), nullable=False)])}, "has no column 'm'"),
     ],

@@ -12,7 +12,7 @@ def test_durations() -> None:
     assert [duration_ms(v, "x") for v in ("2 s", "500ms", "1.5 min", 7)] == [2_000, 500, 90_000, 7]
     words = ("10 seconds", "1 second", "2 milliseconds", "1.5 minutes", "1 hour", "2 days")
     assert [duration_ms(v, "x") for v in words] == [10_000, 1_000, 2, 90_000, 3_600_000, 172_800_000]
-    with pytest.raises(OptionError, match="window='2 parsecs' is no duration"):
+    with pytest.raises(OptionError, match="window='2 parsecs' is not a duration"):
         duration_ms("2 parsecs", "window")
 
 

@@ -132,7 +132,7 @@ def _enum(node: Node) -> Write:
         index = pc.index_in(array.cast(pa.large_string()), symbols)
         if index.null_count > array.null_count:
             row = pc.index(pc.and_(index.is_null(), array.is_valid()), True).as_py()
-            raise UnfitError(row, f"is {array[row].as_py()!r}, which is no symbol of the enum {node}")
+            raise UnfitError(row, f"is {array[row].as_py()!r}, which is not a symbol of the enum {node}")
         values = index.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
         return [_only(varints(values), array)]
 

@@ -32,7 +32,7 @@ Convert = Callable[[Any], Any]
 
 def converter(of: ValueType, reading: Reading) -> Convert | None:
     """The function for values of this type, None excepted; None where there is nothing to do. It raises
-    WrongValueError for what is no value of the type after all."""
+    WrongValueError for what is not a value of the type after all."""
     match of.kind:
         case Plain():
             return zoned(of.arrow, reading.zone)

@@ -241,7 +241,7 @@ class Json:
             zone = None if self.zone is None else ZoneInfo(self.zone)
         except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
             raise OptionError(
-                f'zone={self.zone!r} is no time zone of the IANA: write one as in "Europe/Berlin"'
+                f'zone={self.zone!r} is not an IANA time zone: write one as in "Europe/Berlin"'
             ) from error
         return Reading(None if self.extra is None else self.extra == "forbid", zone)
 

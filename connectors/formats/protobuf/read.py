@@ -180,7 +180,7 @@ def _enum(of: Any, arrow: pa.DataType, where: str) -> Build:
             return pa.array([None if value is None else names[value] for value in values], arrow)
         except KeyError as error:
             raise BadMessageError(
-                f"the field {where!r} is {error}, which is no value of the enum {of.full_name}"
+                f"the field {where!r} is {error}, which is not a value of the enum {of.full_name}"
             ) from error
 
     return texts

@@ -124,7 +124,7 @@ def _enum(of: Any, is_text: bool) -> Callable[[pa.Array], list[Any]]:
         values = _listed(array)
         for row, value in enumerate(values):
             if value not in numbers:
-                raise UnfitError(row, f"{value!r} is no value of the enum {of.full_name}")
+                raise UnfitError(row, f"{value!r} is not a value of the enum {of.full_name}")
         return [numbers[value] for value in values]
 
     return known

@@ -146,7 +146,7 @@ class ConfluentRegistry:
 
     def _fetched(self, schema_id: int) -> RegisteredSchema:
         if schema_id > SCHEMA_ID_MAX:
-            raise UnknownSchemaError(f"{schema_id} is no schema id")
+            raise UnknownSchemaError(f"{schema_id} is not a schema id")
         found = self._ask(
             lambda: self._client.get_schema(schema_id), missing=f"there is no schema {schema_id}"
         )

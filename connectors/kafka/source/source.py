@@ -275,7 +275,7 @@ def _check_topics(source: KafkaSource) -> None:
             re.compile(source.topic_pattern)
         except re.error as error:
             raise OptionError(
-                f"topic_pattern={source.topic_pattern!r} is no regular expression: {error}"
+                f"topic_pattern={source.topic_pattern!r} is not a regular expression: {error}"
             ) from error
 
 

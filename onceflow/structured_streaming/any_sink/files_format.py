@@ -56,7 +56,7 @@ def _storage_options(name: str, value: str) -> Mapping[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):  # the text itself may be a secret
-        raise OptionError(f'option {name!r} is no JSON object: write {{"key": "...", "secret": "..."}}')
+        raise OptionError(f'option {name!r} is not a JSON object: write {{"key": "...", "secret": "..."}}')
     return found
 
 

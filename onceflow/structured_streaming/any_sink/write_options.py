@@ -73,7 +73,7 @@ def _check(form: SinkFormat, ours: Mapping[str, str], *, is_stream: bool) -> Non
     if uid is None and is_stream:
         raise OptionError(
             f'writeStream of {form.name} needs .option("uid", NAME): a name of your own for this output, '
-            "which stays the same for ever; it is remembered under it what is written"
+            "which stays the same forever; it is remembered under it what is written"
         )
     if uid is not None and not _UID.fullmatch(uid):
         raise OptionError(f"uid {uid!r} must be 1 to 100 letters, digits, '.', '_' or '-'")

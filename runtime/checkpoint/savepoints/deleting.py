@@ -59,7 +59,7 @@ def _unpin(store: CheckpointStore, taken: Savepoint) -> None:
         paths = read_pin(store, savepoint_id).paths
     except (FileNotFoundError, CorruptCheckpointError):
         paths = tuple(taken.manifest.paths())
-    # 1. It is no savepoint any more. A crash leaves its pin, which the job deletes when it starts.
+    # 1. It is not a savepoint any more. A crash leaves its pin, which the job deletes when it starts.
     store.delete([record_path(savepoint_id)])
     # 2. Its files are free. A crash leaves them, and the job deletes them.
     store.delete([pin_path(savepoint_id)])
@@ -77,7 +77,7 @@ def _delete_copied(store: CheckpointStore, taken: Savepoint) -> None:
     # 1. Note what is meant, so that the same command can finish it. A crash: it is a savepoint as before.
     with suppress(AlreadyExists):
         store.create(DELETING_NAME, taken.savepoint_id.encode())
-    # 2. It is no savepoint any more. A crash leaves files that the next call deletes.
+    # 2. It is not a savepoint any more. A crash leaves files that the next call deletes.
     store.delete([RECORD_NAME])
     _delete_files(store, taken.savepoint_id)
 

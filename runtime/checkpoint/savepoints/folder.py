@@ -38,7 +38,7 @@ class SavepointFolder:
         return self.store.describe()
 
     def read(self) -> Savepoint:
-        """What is there. Raises UsageError if that is no savepoint, CorruptCheckpointError, OSError."""
+        """What is there. Raises UsageError if that is not a savepoint, CorruptCheckpointError, OSError."""
         if self._pinned_in is not None:
             content = _read(self._pinned_in, record_path(self._pin_id))
             if content not in (None, ABANDONED):
@@ -46,7 +46,8 @@ class SavepointFolder:
         content = _read(self.store, RECORD_NAME)
         if content is None or content == ABANDONED:
             raise NoSavepointError(
-                f"{self.describe()} is no savepoint: it has no {RECORD_NAME}; `onceflow savepoint` takes one"
+                f"{self.describe()} is not a savepoint: it has no {RECORD_NAME}; "
+                "`onceflow savepoint` takes one"
             )
         taken = decode_savepoint(content, self.store.describe(RECORD_NAME))
         if taken.is_pinned and self._pinned_in is None:

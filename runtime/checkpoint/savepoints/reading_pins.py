@@ -67,7 +67,9 @@ def unpin(store: CheckpointStore, pin_id: str) -> None:
 def _chosen(store: CheckpointStore, checkpoint_id: int | None) -> tuple[int, CheckpointManifest]:
     completed = {manifest.checkpoint_id: (p, manifest) for p, manifest in read_log(store).completed()}
     if not completed:
-        raise UsageError(f"{store.describe()} has no completed checkpoint, and is no savepoint: give another")
+        raise UsageError(
+            f"{store.describe()} has no completed checkpoint, and is not a savepoint: give another"
+        )
     chosen = max(completed) if checkpoint_id is None else checkpoint_id
     if chosen not in completed:
         raise UsageError(

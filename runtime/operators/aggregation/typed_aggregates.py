@@ -53,8 +53,8 @@ def check_aggregate(name: str, aggregate: Aggregate, schema: pa.Schema, uid: str
         return TypedAggregate(name, aggregate, None, result.field(name), state, result)
     if not isinstance(aggregate, BuiltinAggregate):
         raise GraphError(
-            f"{where} is {aggregate!r}, which is no aggregate: use count(), sum_(), min_(), max_(), mean(), "
-            "first(), last(), collect_list(), count_distinct(), quantile(), approx_quantile(), "
+            f"{where} is {aggregate!r}, which is not an aggregate: use count(), sum_(), min_(), max_(), "
+            "mean(), first(), last(), collect_list(), count_distinct(), quantile(), approx_quantile(), "
             "approx_count_distinct() or an AggregateFunction"
         )
     if aggregate.argument is None:

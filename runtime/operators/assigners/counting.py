@@ -30,7 +30,7 @@ def count_window(rows: int, slide: int | None = None) -> CountWindow:
 
     `slide`: every so many rows of a key the last `rows` of it, of which there are fewer at first: with
     count_window(100, slide=10) after 10, 20, 30 rows and so on. What a key needs for its next window is kept
-    for good. Raises OptionError for what is no number of rows, and for a slide of more rows than a window.
+    for good. Raises OptionError for what is not a number of rows, and for a slide of more rows than a window.
     """
     if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
         raise OptionError(f"rows={rows!r}: a count window has at least 1 row: give a number")

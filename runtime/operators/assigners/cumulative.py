@@ -32,7 +32,7 @@ def cumulative(size: str | int, step: str | int, offset: str | int = 0) -> Cumul
     cumulative("1 d", "1 h") is the day so far, each hour.
 
     A result has the same `window_start` as the others of its day, and its own `window_end`. Raises
-    OptionError for what is no duration, and for a size that is no multiple of the step.
+    OptionError for what is not a duration, and for a size that is no multiple of the step.
     """
     step_ms = duration_ms(step, "step")
     size_ms, offset_ms = size_and_offset_ms(size, offset)

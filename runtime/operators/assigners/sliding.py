@@ -75,7 +75,7 @@ def sliding(size: str | int, slide: str | int, offset: str | int = 0) -> Sliding
     """Windows of this size, a new one every `slide` ("10 s", or int ms), aligned to the epoch plus `offset`.
 
     A row counts in every window that contains it: with sliding("10 s", "1 s") in ten. Raises OptionError
-    for what is no duration, and for a slide longer than the size, which would leave rows without a window.
+    for what is not a duration, and for a slide longer than the size, which would leave rows without a window.
     """
     slide_ms = duration_ms(slide, "slide")
     if slide_ms < 1:

@@ -51,7 +51,7 @@ class Tumbling:
 def tumbling(size: str | int, offset: str | int = 0) -> Tumbling:
     """Tumbling windows of this size ("10 s", or int ms), aligned to the epoch plus `offset`.
 
-    An offset may be negative if given in ms. Raises OptionError for what is no duration.
+    An offset may be negative if given in ms. Raises OptionError for what is not a duration.
     """
     size_ms, offset_ms = size_and_offset_ms(size, offset)
     return Tumbling(size_ms, offset_ms % size_ms)

@@ -104,7 +104,7 @@ def at_watermark(early: BuiltInTrigger | None = None, late: BuiltInTrigger | Non
 def every_rows(rows: int) -> BuiltInTrigger:
     """A window fires with each so many rows, at exactly that row, however rows are cut into batches; what is
     left when it ends is not sent, as in Flink (at_watermark(early=every_rows(100)) sends it). Raises
-    OptionError if it is no number of rows."""
+    OptionError if it is not a number of rows."""
     if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
         raise OptionError(f"every_rows({rows!r}): give a number of rows, 1 at least")
     return BuiltInTrigger(rows=rows)
@@ -114,7 +114,7 @@ def every_rows(rows: int) -> BuiltInTrigger:
 def every(interval: str | int) -> BuiltInTrigger:
     """A window fires each time event time has come to a multiple of this interval ("10 s", or int ms), if
     rows have come since it fired last; and at the watermark. In processing_time(...) windows it goes by the
-    clock. Raises OptionError for what is no duration."""
+    clock. Raises OptionError for what is not a duration."""
     return BuiltInTrigger(at_end=True, every_ms=_interval_ms(interval, "every"))
 
 

@@ -65,7 +65,7 @@ def evict_count(rows: int) -> BuiltInEvictor:
 @explained
 def evict_time(age: str | int) -> BuiltInEvictor:
     """The rows stay that happened less than `age` ("10 s", or int ms) before the latest of the window, by
-    event time. Raises OptionError for what is no duration."""
+    event time. Raises OptionError for what is not a duration."""
     age_ms = duration_ms(age, "evict_time")
     if age_ms < 1:
         raise OptionError(f"evict_time({age!r}): an age is at least 1 ms: give a longer one")

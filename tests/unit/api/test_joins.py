@@ -136,7 +136,7 @@ def test_what_can_not_be_joined_is_refused_in_a_sentence() -> None:
         left.interval_join(right, "1 h", "0 s")
     with pytest.raises(GraphError, match=r"no time is from lower='1 s' to upper='1 s' \(closed='left'\)"):
         left.interval_join(right, "1 s", "1 s", closed="left")
-    with pytest.raises(OptionError, match="lower='1 week' is no duration"):
+    with pytest.raises(OptionError, match="lower='1 week' is not a duration"):
         left.interval_join(right, "-1 week", "1 s")
     with pytest.raises(GraphError, match="how='outer': write one of inner, left, right, full"):
         left.interval_join(right, 0, 1, how="outer")

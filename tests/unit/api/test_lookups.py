@@ -155,7 +155,7 @@ def number(item: str) -> int:
         (price, {"on": "item", "cache": 5}, "cache=5: write how many keys"),
         (Table(), {"on": ["item", "id"]}, "on= has 2 columns, and Table is asked by item"),
         (untyped, {"on": "item"}, "no return annotation"),
-        (number, {"on": "item"}, "finds int, which is no record type"),
+        (number, {"on": "item"}, "finds int, which is not a record type"),
     ],
 )
 def test_what_can_not_be_meant_is_refused(lookup: Any, options: dict[str, Any], said: str) -> None:

@@ -111,7 +111,7 @@ def with_a_loop(loop: Any) -> tuple[Any, Any]:
     [
         (lambda loop: loop, "must return two streams, those of the rows that go round again and of the rows"),
         (in_another_job, "belongs to another job"),
-        (lambda loop: (loop.select("n"), loop), "the streams have other columns"),
+        (lambda loop: (loop.select("n"), loop), "the streams have different columns"),
         (with_a_loop, "there is a loop in it, 'inner': make one loop of them"),
     ],
 )

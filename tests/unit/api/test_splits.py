@@ -70,7 +70,7 @@ def test_the_plan_says_what_becomes_of_the_others() -> None:
         (lambda s: s.split({"a": col("amount")}), "a filter needs true or false"),
         (lambda s: s.split({"a": col("amuont") > 1}), "did you mean 'amount'"),
         (lambda s: s.split({"a": col("amount") > 1}, default="a"), "two streams are called 'a': rename one"),
-        (lambda s: s.split({1: col("amount") > 1}), "1 is no name of a stream: give a text"),
+        (lambda s: s.split({1: col("amount") > 1}), "1 is not the name of a stream: give a string"),
         (lambda s: s.split(5), "give conditions by name, or a function of a record that names its stream"),
     ],
 )

@@ -128,10 +128,10 @@ MISTAKES: list[tuple[Use, str]] = [
         "without_annotation has no return annotation.*write `-> YourType` or pass returns=",
     ),
     (lambda s: s.map(lambda p: p), "<lambda> has no return annotation"),
-    (lambda s: s.map(returns_text), "returns_text returns str, which is no record type"),
+    (lambda s: s.map(returns_text), "returns_text returns str, which is not a record type"),
     (lambda s: s.map(takes_totals), "takes_totals takes Total, but the stream has no column 'total'"),
     (lambda s: s.flat_map(to_total), "to_total returns Total; expected an iterable of records"),
-    (lambda s: s.flat_map(to_list_of_text), "to_list_of_text yields str, which is no record type"),
+    (lambda s: s.flat_map(to_list_of_text), "to_list_of_text yields str, which is not a record type"),
     (
         lambda s: s.select(user=col("amount"), total=col("amount")).map(takes_totals),
         "takes Total with 'user' as string, but the column is int64",
@@ -142,7 +142,7 @@ MISTAKES: list[tuple[Use, str]] = [
     ),
     (
         lambda s: s.map_batches(lambda b: b, pa.schema([("x", pa.int64())]), behind="1 h"),
-        "behind='1 h' says nothing without event_time=",
+        "behind='1 h' has no effect without event_time=",
     ),
     (lambda s: s.key_by(), "key_by needs a column"),
     (lambda s: s.key_by("usr"), "there is no key column 'usr' .did you mean 'user'"),
@@ -192,7 +192,7 @@ MISTAKES: list[tuple[Use, str]] = [
         lambda s: s.key_by("user").process(TakesTotals()),
         "TakesTotals takes Total, but the stream has no column 'total'",
     ),
-    (lambda s: s.key_by("user").process(MakesText()), "MakesText makes str, which is no record type"),
+    (lambda s: s.key_by("user").process(MakesText()), "MakesText makes str, which is not a record type"),
     (lambda s: s.key_by("user").process(TwoOfAName()), "two states are called 'last'"),
     (
         lambda s: s.key_by("user").process(Echo()).side_output("hott"),
@@ -201,7 +201,7 @@ MISTAKES: list[tuple[Use, str]] = [
     (lambda s: s.side_output("late"), "'purchases' has no side output 'late'; there is none"),
     (
         lambda s: s.union(s.select("user")),
-        "'purchases.union': the streams have other columns: 'purchases' has user string",
+        "'purchases.union': the streams have different columns: 'purchases' has user string",
     ),
     (lambda s: s.map(to_total, uid="purchases"), "uid 'purchases' is used twice"),
     (lambda s: s.map(to_total, uid="a b"), "uid 'a b': use letters"),

@@ -153,7 +153,7 @@ def yields_numbers(key: str, window: WindowBounds, views: list[View]) -> list[in
         (two, r"two can't be called with a key, a window and its records .*: write it as"),
         (of_numbers, "takes views of int; expected a record type"),
         (of_others, "no column 'cost'"),
-        (yields_numbers, "yields int, which is no record type"),
+        (yields_numbers, "yields int, which is not a record type"),
         ("best", "expected a function"),
     ],
 )

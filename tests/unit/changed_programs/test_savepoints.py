@@ -123,7 +123,7 @@ def test_a_start_that_was_cut_off_needs_its_savepoint_again(folder: Any, taken: 
 def test_a_savepoint_is_never_replaced_and_damage_is_found(folder: Any, taken: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has a savepoint already"):
         copy_savepoint(open_store(str(folder.path)), open_store(str(taken)), ManualClock())
-    with pytest.raises(UsageError, match=r"is no savepoint: it has no savepoint\.json"):
+    with pytest.raises(UsageError, match=r"is not a savepoint: it has no savepoint\.json"):
         savepoint_at(str(folder.path)).read()
     [state] = (taken / "state").rglob("*.arrows")
     content = bytearray(state.read_bytes())
@@ -228,7 +228,7 @@ def test_an_export_of_damaged_state_is_no_savepoint(folder: Any, pinned: Path, t
             file.write_bytes(bytes(len(file.read_bytes())))
     with pytest.raises(CorruptCheckpointError, match="was altered"):
         command("export", str(pinned), str(tmp_path / "target"))
-    with pytest.raises(UsageError, match="is no savepoint"):
+    with pytest.raises(UsageError, match="is not a savepoint"):
         savepoint_at(str(tmp_path / "target")).read()
 
 
@@ -297,7 +297,7 @@ def test_a_deletion_that_was_cut_off_is_finished_by_the_same_command(taken: Path
     (taken / RECORD_NAME).unlink()
     assert "what was left of a savepoint" in command("delete", str(taken))[1]
     assert [file.name for file in taken.iterdir()] == ["mine.txt"]
-    with pytest.raises(UsageError, match="is no savepoint"):
+    with pytest.raises(UsageError, match="is not a savepoint"):
         command("delete", str(taken))
 
 

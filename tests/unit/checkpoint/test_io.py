@@ -268,7 +268,7 @@ def test_a_folder_of_another_job_is_refused() -> None:
 
 def test_the_list_shows_completed_incomplete_and_unreadable() -> None:
     store = MemoryStore()
-    with pytest.raises(UsageError, match="no checkpoint folder"):
+    with pytest.raises(UsageError, match="not a checkpoint folder"):
         list_checkpoints(store)
     io = driver(store)
     base = opened(io).manifest

@@ -76,7 +76,7 @@ LINE = PROGRAM.count("\n") + 1
         ("tumbling(sizes='10 s')", r"tumbling has no argument 'sizes' \(did you mean 'size'\?\)"),
         (
             "ValueState('last', float, ttl='an hour')",
-            "state 'last': ttl='an hour' is no duration",
+            "state 'last': ttl='an hour' is not a duration",
         ),
         ("ListState('last', float, ttl='1 h', ttl_refresh='reads')", "ttl_refresh='reads': use 'write' or"),
         ("ValueState('last')", "ValueState lacks value_type; its arguments are name, value_type"),

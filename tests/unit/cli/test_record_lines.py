@@ -79,7 +79,7 @@ def test_keys_of_lines() -> None:
         ({"key_field": "user"}, b"{", "line 3 is no JSON"),
         ({"key_field": "user"}, b'{"n": 1}', "line 3 has no field 'user' to be its key"),
         ({"key_separator": "|"}, b"ab", "line 3 has no '|' between key and value: 'ab'"),
-        ({"as_json": True}, b"[1]", "line 3 is no JSON object with key, value and headers"),
+        ({"as_json": True}, b"[1]", "line 3 is not a JSON object with key, value and headers"),
         ({"as_json": True}, b'{"value_base64": "?"}', "line 3: value_base64 is no base64"),
         ({"as_json": True}, b'{"headers": [1]}', "line 3: headers must be pairs of a name and a text"),
         ({"as_json": True}, b'{"timestamp": "2026-01-01"}', "line 3: timestamp 2026-01-01 has no time zone"),

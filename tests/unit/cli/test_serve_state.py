@@ -23,7 +23,7 @@ PROGRAMS = Path(__file__).parents[1] / "changed_programs"
     [
         (["--host", "0.0.0.0"], "would listen on all addresses"),
         (["--port", "70000"], "choose another port"),
-        (["--refresh", "often"], "is no duration"),
+        (["--refresh", "often"], "is not a duration"),
         (["--refresh", "0 s"], "has to be more than nothing"),
         (["--table", "process"], "write UID.STATE"),
         (["--table", "proces.n"], "did you mean 'process'"),

@@ -94,7 +94,7 @@ def test_a_gap_may_come_from_a_column_or_an_expression() -> None:
 def test_a_gap_that_is_none_is_refused() -> None:
     with pytest.raises(OptionError, match="at least 1 ms long"):
         session(0)
-    with pytest.raises(OptionError, match="no duration"):
+    with pytest.raises(OptionError, match="not a duration"):
         session("30 mn")
     with pytest.raises(GraphError, match="there is no column 'pauze'"):
         config(session("pauze"))

@@ -382,7 +382,7 @@ def test_large_windows_are_emitted_in_bounded_pieces():
         ({"n": sum_(pl.col("note") * 2)}, "arithmetic"),
         ({"user": count()}, "two output columns are called 'user'"),
         ({"window_end": count()}, "two output columns are called 'window_end'"),
-        ({"n": "sum"}, "no aggregate"),
+        ({"n": "sum"}, "not an aggregate"),
         ({}, "at least one aggregate"),
     ],
 )

@@ -28,7 +28,7 @@ from onceflow.sinks.cassandra import CassandraSink
         ({"bad_rows_to": "orders"}, "a table has two purposes"),
         ({"table": "onceflow_ledger"}, "a table has two purposes"),
         ({"consistency": "ONE"}, "consistency='ONE' must be one of LOCAL_QUORUM, .*gone in silence"),
-        ({"delivery_timeout": "soon"}, "delivery_timeout='soon' is no duration"),
+        ({"delivery_timeout": "soon"}, "delivery_timeout='soon' is not a duration"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], says: str) -> None:

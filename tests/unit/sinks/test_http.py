@@ -144,7 +144,7 @@ def test_an_address_that_is_wrong_ends_the_job_and_one_that_is_away_is_waited_fo
         ({"batch_rows": True}, "batch_rows=True must be"),
         ({"headers": {"idempotency-key": "x"}}, "the header Idempotency-Key is the sink's"),
         ({"answer_timeout": 0}, "answer_timeout=0 waits for no answer"),
-        ({"delivery_timeout": "soon"}, "delivery_timeout='soon' is no duration"),
+        ({"delivery_timeout": "soon"}, "delivery_timeout='soon' is not a duration"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], says: str) -> None:

@@ -27,7 +27,7 @@ URL = "http://localhost:9200"
         ({"bad_rows_to": "orders"}, "an index has two purposes"),
         ({"index": "onceflow-ledger"}, "an index has two purposes"),
         ({"create_index": "yes"}, "create_index must be True, or what to make the index with"),
-        ({"delivery_timeout": "soon"}, "delivery_timeout='soon' is no duration"),
+        ({"delivery_timeout": "soon"}, "delivery_timeout='soon' is not a duration"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], says: str) -> None:

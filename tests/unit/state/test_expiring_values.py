@@ -183,7 +183,7 @@ def test_by_the_clock_event_time_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"ttl": "soon"}, "state 's': ttl='soon' is no duration"),
+        ({"ttl": "soon"}, "state 's': ttl='soon' is not a duration"),
         ({"ttl": "0 s"}, "state 's': ttl='0 s': what expires at once is never there"),
         ({"ttl": "1 s", "ttl_refresh": "reads"}, "ttl_refresh='reads': use 'write' or 'read'"),
         ({"ttl": "1 s", "ttl_time": "clock"}, "ttl_time='clock': use 'event' or 'processing'"),

@@ -42,7 +42,7 @@ def test_avro_is_decoded_by_a_registry_or_by_the_schema_it_was_written_with() ->
         (USER, {"format": "jsn"}, "did you mean 'json'"),
         (USER, {"format": "avro"}, "needs .option.\"schema_registry\""),
         (USER.append(pa.field("x", pa.int64())), {"format": "avro", "avro_schema": AVRO}, "no field 'x'"),
-        (USER, {"format": "json", "offset_column": "plaice"}, "offset_column='plaice' is no column"),
+        (USER, {"format": "json", "offset_column": "plaice"}, "offset_column='plaice' is not a column"),
         (USER, {"format": "json", "offset_column": "user"}, "'user' is string in the schema"),
         (USER, {"format": "json", "mode": "dropmalformed"}, "no record is dropped without a trace"),
         (USER, {"format": "json", "mode": "permissive"}, "needs a column '_corrupt_record'"),

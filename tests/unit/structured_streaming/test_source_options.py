@@ -48,7 +48,7 @@ def test_kafka_settings_pass_through_and_isolation_is_understood() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger='many' is no whole number"),
+        ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger='many' is not a whole number"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger='0' must be at least 1"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss='perhaps'"),
         ({"startingOffsets": "begin"}, 'or "earliest" or "latest"'),
@@ -58,7 +58,7 @@ def test_kafka_settings_pass_through_and_isolation_is_understood() -> None:
         ({"startingOffsetsByTimestamp": '{"events":{"0":-1}}'}, "can't have '0': -1"),
         ({"startingOffsetsByTimestampStrategy": "guess"}, 'write "error" or "latest"'),
         ({"subscribePattern": "e.*"}, "got subscribe and subscribePattern"),
-        ({"broker_timeout": "soon"}, "broker_timeout='soon' is no duration"),
+        ({"broker_timeout": "soon"}, "broker_timeout='soon' is not a duration"),
     ],
 )
 def test_a_malformed_value_is_refused_by_name(options: dict[str, str], said: str) -> None:
@@ -68,9 +68,9 @@ def test_a_malformed_value_is_refused_by_name(options: dict[str, str], said: str
 def test_what_to_read_has_to_be_said_once() -> None:
     for options, said in [
         ({}, "none is there"),
-        ({"subscribePattern": "a["}, "is no regular expression"),
+        ({"subscribePattern": "a["}, "is not a regular expression"),
         ({"assign": '{"a":"0"}'}, "names no partitions"),
-        ({"assign": "a"}, "is no JSON object"),
+        ({"assign": "a"}, "is not a JSON object"),
         ({"subscribe": " , "}, "names no topic"),
     ]:
         with pytest.raises(OptionError, match=said):

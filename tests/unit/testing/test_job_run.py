@@ -82,7 +82,7 @@ def test_changes_say_what_rows_do() -> None:
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ([{"user": "ann"}], "source 'purchases', row 0: .* has not its fields"),
+        ([{"user": "ann"}], "source 'purchases', row 0: .* does not have its fields"),
         ([Purchase("ann", "buy", "5", 0)], "source 'purchases', row 0: field 'amount' is declared int"),
         ([ROWS[0], 7], "source 'purchases', row 1: a int was returned"),
     ],

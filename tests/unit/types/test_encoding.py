@@ -1,4 +1,4 @@
-"""What is no value of a type is refused, value by value, and never changed; what is one comes back."""
+"""What is not a value of a type is refused, value by value, and never changed; what is one comes back."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Cancelled:
 CENTS = Annotated[Decimal, Scale(2, precision=5)]
 WRONG: list[tuple[Any, Any, str]] = [
     (dt.time, dt.time(1, tzinfo=dt.UTC), "a time with a zone has no column"),
-    (dt.time, "01:00", "a str is no time"),
+    (dt.time, "01:00", "a str is not a time"),
     (dt.timedelta, 1, "a int is no timedelta"),
     (CENTS, Decimal("1.505"), "1.505 does not fit 3 digits before and 2 behind the point: round it, or say"),
     (CENTS, Decimal("1000"), "1000 does not fit 3 digits before and 2 behind the point"),

@@ -108,7 +108,7 @@ class OddKeys:
         (Odd, "Odd.what is a complex, which has no Arrow type"),
         (OddInside, "OddInside.whats is a complex, which has no Arrow type"),
         (OddKeys, r"OddKeys.by_ratio is a dict\[float, str\], whose keys have no text of their own: use str"),
-        (int, "int is no record type: use a dataclass or a NamedTuple"),
+        (int, "int is not a record type: use a dataclass or a NamedTuple"),
     ],
 )
 def test_types_without_an_arrow_type_are_refused(record_type: type, sentence: str) -> None:

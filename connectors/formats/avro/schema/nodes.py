@@ -222,5 +222,5 @@ def _arrow_type(node: Node, where: str) -> pa.DataType:
     if node.kind == "map":
         return pa.map_(pa.string(), arrow_field("value", node.children[0]))
     if node.kind == "union":
-        raise OptionError(f"the Avro field {where!r} is a union in a union, which is no Avro")
+        raise OptionError(f"the Avro field {where!r} is a union in a union, which Avro does not allow")
     return _PLAIN[node.kind]

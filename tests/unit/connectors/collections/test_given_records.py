@@ -130,16 +130,16 @@ OF_ELEMENTS: list[tuple[list[Any], Any, str]] = [
     ([], None, r"from_elements\(...\): there are no records to tell the columns from"),
     ([Purchase("a", 1), 2], None, "record 2: 2 is no Purchase, but a int"),
     ([Purchase("a", WRONG)], None, "record 1: field 'amount' is declared int but is 'x'"),
-    ([object()], None, "is a object, which is no record"),
+    ([object()], None, "is a object, which is not a record"),
     ([1, "a"], None, "record 2: field 'value' is declared int but is 'a'"),
-    ([1], list, "type=list is no type of records: give a dataclass"),
+    ([1], list, "type=list is not a record type: give a dataclass"),
     ([1], pa.schema([]), "a schema without columns"),
 ]
 OF_RECORDS: list[tuple[Any, Any, str]] = [
     ([{"n": 1}, {"n": "a"}], None, "field 'n' has values of several types"),
     ([{"n": None}], None, "field 'n' is None everywhere: say type="),
     ([{"n": 1}, 2], None, "2 is a int among dicts"),
-    ([{"tag": []}], DICTS, "record 1: .* has 'tag', which is no column .did you mean 'tags'"),
+    ([{"tag": []}], DICTS, "record 1: .* has 'tag', which is not a column .did you mean 'tags'"),
     ([{"tags": []}], DICTS, "record 1: field 'n' is missing, and may not be null"),
     ([{"n": 1}, {"n": "x"}], DICTS, "record 2: field 'n' is int64, but is 'x'"),
     ([3], DICTS, "record 1: 3 is a int; expected a dict"),
@@ -153,7 +153,7 @@ OF_RECORDS: list[tuple[Any, Any, str]] = [
     (needs_one, None, "needs_one needs the argument 'n'"),
     (pa.table({"user": ["a"]}), Purchase, "the table has no column 'amount'; it has user"),
     (TEXTS, Purchase, "the table does not fit type=: "),
-    (np.zeros(3), None, "which is no record"),
+    (np.zeros(3), None, "which is not a record"),
     (pa.table({"n": np.zeros(9 << 20)}), None, "72 MiB, .*: at most 64 MiB. Write them to files"),
 ]
 

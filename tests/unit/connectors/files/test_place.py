@@ -54,7 +54,7 @@ def test_another_file_system_is_known_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "sentence"), [("", "'' is no place of files"), ("nowhere://x", "nowhere://x: .*nowhere")]
+    ("url", "sentence"), [("", "'' is not a place for files"), ("nowhere://x", "nowhere://x: .*nowhere")]
 )
 def test_what_is_no_place(url: str, sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):

@@ -53,7 +53,7 @@ MISTAKES: list[tuple[Make, str]] = [
     (lambda: made("in", form=3), "format=3: give one of jsonl, csv, parquet"),
     (lambda: made("in/*.csv"), "column 'tags' is list<.*>, for which CSV has no form"),
     (lambda: made("in/*.jsonl", of=None), "what is in the files has to be said: type="),
-    (lambda: made("in/*.jsonl", of=int), "type=int is no type of records"),
+    (lambda: made("in/*.jsonl", of=int), "type=int is not a record type"),
     (lambda: made("nothing/*.parquet", of=None), "there is no file yet to tell the columns from: say type="),
     (lambda: made("in/*.jsonl", watch="soon"), "watch"),
     (lambda: Csv(delimiter=", "), "delimiter=', ': it has to be one character"),

@@ -84,7 +84,7 @@ def test_what_is_said_counts() -> None:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"usr": ["a"]}, "fields has 'usr', which is no column .did you mean 'user'"),
+        ({"usr": ["a"]}, "fields has 'usr', which is not a column .did you mean 'user'"),
         ({"amount": ["a"]}, r"fields\['amount'\]=\['a'\] is nothing to fill column 'amount', which is int32"),
         ({"amount": (3, 1)}, "there is no number from 3 to 1"),
         ({"user": "often"}, "'often' is none of these"),

@@ -73,7 +73,7 @@ def test_servers_must_be_text(servers: object) -> None:
 )
 def test_what_is_no_address_of_a_broker_is_refused_where_it_is_written(servers: str, wrong: str) -> None:
     with pytest.raises(
-        OptionError, match=f"{re.escape(repr(wrong))} is no address of a broker: write HOST:PORT"
+        OptionError, match=f"{re.escape(repr(wrong))} is not the address of a broker: write HOST:PORT"
     ):
         KafkaOptions(servers)
 

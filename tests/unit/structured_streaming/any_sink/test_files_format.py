@@ -46,7 +46,7 @@ def test_folders_are_columns_and_spans_of_time_of_columns() -> None:
         ({"max_file_size": "0"}, "give more than 0"),
         ({"open_files_max": "0"}, "open_files_max=0 has to be 1 or more"),
         ({"success_marker": "_SUCCESS"}, "Spark tells no sink how far that is: leave it out"),
-        ({"storage_options": "secret"}, "option 'storage_options' is no JSON object"),
+        ({"storage_options": "secret"}, "option 'storage_options' is not a JSON object"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], sentence: str) -> None:

@@ -44,7 +44,7 @@ def test_a_folder_is_a_path_as_spark_writes_it() -> None:
         ({"create_table": "yes"}, "option 'create_table' is 'yes': give true or false"),
         ({"key": "a,,b"}, "option 'key' is 'a,,b': give names"),
         ({"table": " "}, "option 'table' is empty"),
-        ({"delivery_timeout": "soon"}, "delivery_timeout='soon' is no duration"),
+        ({"delivery_timeout": "soon"}, "delivery_timeout='soon' is not a duration"),
         ({"ledger_table": "t"}, "table 't' has two purposes"),
         ({"path": "/x"}, "takes no path"),
     ],

@@ -137,7 +137,7 @@ def test_records_of_the_users_types_come_back() -> None:
         ({"lines": [{"item_id": str(UUID(int=1)), "price": "1.005"}]}, "1.005 does not fit"),
         ({"lines": [{"item_id": str(UUID(int=1)), "price": "?"}]}, "no number"),
         ({"by_day": {"july": {"item_id": str(UUID(int=1)), "price": "1"}}}, "'july' is no date"),
-        ({"color": 9}, "9, which is no value of the enum shop.Color"),
+        ({"color": 9}, "9, which is not a value of the enum shop.Color"),
         ({"at": None}, "the field 'at' is not there"),
     ],
 )
@@ -211,7 +211,7 @@ def test_what_would_be_read_as_something_else_is_not_written(rows: list[dict[str
             [{"colors": ["RED"]}, {"colors": None}],
             "'colors', row 1 of a batch: is null, which would be read as an",
         ),
-        ([{"color": "RED"}, {"color": "GREEN"}], "row 1 of a batch: 'GREEN' is no value of the enum"),
+        ([{"color": "RED"}, {"color": "GREEN"}], "row 1 of a batch: 'GREEN' is not a value of the enum"),
         ([{"colors": ["RED"]}, {"colors": ["BLUE", "GREEN"]}], "'colors', row 1"),
     ],
 )

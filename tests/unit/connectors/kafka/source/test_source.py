@@ -66,7 +66,7 @@ def test_two_columns_of_one_name_are_refused() -> None:
     [
         ({"topics": []}, "either topics="),
         ({"topics": ["a"], "topic_pattern": "a.*"}, "either topics="),
-        ({"topic_pattern": "a("}, "no regular expression"),
+        ({"topic_pattern": "a("}, "not a regular expression"),
         ({"until": "now"}, 'write "latest"'),
         ({"isolation": "dirty"}, "read_committed"),
         ({"errors_tolerance": "some"}, '"none" or "all"'),
