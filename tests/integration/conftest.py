@@ -401,9 +401,11 @@ class Follower:
         return next(at for at in self.arrivals if at > moment)
 
     def close(self) -> None:
-        self._over.set()
-        self._thread.join()
-        self._consumer.close()
+        """Ask for no more; what has arrived stays. May be called again."""
+        if not self._over.is_set():
+            self._over.set()
+            self._thread.join()
+            self._consumer.close()
 
 
 @pytest.fixture

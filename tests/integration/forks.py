@@ -71,12 +71,20 @@ class Fork:
             os.kill(self.pid, number)
 
     def _wait(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
+        if self.returncode is None and _has_something(self._ended, timeout):
             said = os.read(self._ended, 16)
             assert said, "the process that forks has ended"
             self.returncode = int(said)
             os.close(self._ended)
         return self.returncode
+
+
+def _has_something(descriptor: int, timeout: float | None) -> bool:
+    """Whether there is something to read. A process with hundreds of jobs has descriptors too large for
+    select()."""
+    found = select.poll()
+    found.register(descriptor, select.POLLIN)
+    return bool(found.poll(None if timeout is None else timeout * 1_000))
 
 
 class Forks:

@@ -65,7 +65,8 @@ def test_two_jobs_from_one_savepoint_fence_nobody_and_double_nothing(
         followers = [follow(servers, topic) for topic in topics]
         for topic, rows, begun in zip(topics, followers, jobs, strict=True):
             rows.wait_rows(len(expected) - (0 if topic == first else before), begun)
-        for begun in jobs:
+        for rows, begun in zip(followers, jobs, strict=True):
+            rows.close()
             begun.send(signal.SIGTERM)
             assert begun.wait(120) == 0, begun.story()
             assert not begun.named("attempt_failed"), begun.story()

@@ -66,8 +66,8 @@ def output(steps: Sequence[Step], moves: Any, state: StateBackend, is_rescaled: 
 
 
 def check(steps: Sequence[Step], moves: Any, state: StateBackend) -> None:
-    expected, found = (output(steps, moves, state, is_rescaled) for is_rescaled in (False, True))
-    assert found == expected
+    expected = output(steps, moves, UNLIMITED, is_rescaled=False)
+    assert output(steps, moves, state, is_rescaled=True) == expected
 
 
 ROW = st.tuples(st.integers(0, 4), st.integers(0, 9), st.integers(0, 6), st.integers(0, SLACK_MS - 1))
@@ -120,9 +120,9 @@ def test_in_increments(steps: Sequence[Step], moves: Any) -> None:
     check(steps, moves, INCREMENTAL)
 
 
-@settings(max_examples=4, deadline=None)
-@given(GRAPH, MOVES)
-@example(ALL, [*rows(0), ("savepoint", 3, 12), *rows(4), ("crash", 2)])
+@settings(max_examples=3, deadline=None)
+@given(st.lists(STEP, min_size=1, max_size=3), st.lists(ROWS | RESCALE, min_size=3, max_size=6))
+@example(ALL, [*rows(0), ("savepoint", 2, 12), *rows(4), ("crash", 1)])
 def test_in_rocksdb(steps: Sequence[Step], moves: Any) -> None:
     with tight_rocksdb() as state:
         check(steps, moves, state)
