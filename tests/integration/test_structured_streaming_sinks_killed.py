@@ -1,5 +1,5 @@
-"""kill -9 of the Python worker and the driver, in each step of micro-batches into MySQL, Redis, a receiver of
-requests and Delta Lake. PostgreSQL, and its server, are in test_structured_streaming_any_sink_kills.py.
+"""kill -9 of the Python worker, the driver and the server, in each step of micro-batches into MySQL, Redis, a
+receiver of requests and Delta Lake. PostgreSQL is in test_structured_streaming_any_sink_kills.py.
 
 The judge is what is there: each row of the input once, and all rows of a batch from one attempt.
 """
@@ -13,7 +13,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,9 +26,20 @@ from tests.webhook_receiver import WebhookReceiver
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
 WINDOWS = ("before-staging", "mid-stage", "before-commit", "after-commit")
 """In the order in which a batch comes to them."""
+SERVER_WINDOWS = ("mid-stage", "before-commit")
+"""Where a server is killed: while rows are staged, of which it knows nothing, and before it gets them."""
 Rows = list[dict[str, Any]]
-Place = tuple[dict[str, str], Callable[[], Rows]]
-"""The options of a format, and how the rows are read that are there."""
+
+
+class Place(NamedTuple):
+    """Where rows go."""
+
+    options: dict[str, str]
+    """What the format is given."""
+    rows: Callable[[], Rows]
+    """What is there."""
+    server: MySqlServer | RedisServer | None = None
+    """One that can be killed, and knows after its start what it knew before."""
 
 
 @contextlib.contextmanager
@@ -37,12 +48,13 @@ def mysql(folder: Path) -> Iterator[Place]:
         pytest.skip(WHY_NOT)
     with MySqlServer() as server:
         columns = ("id", "user", "run")
-        yield (
+        yield Place(
             {"url": server.url, "table": "killed", "create_table": "true"},
             lambda: [
                 dict(zip(columns, row, strict=True))
                 for row in server.rows("SELECT id, `user`, run FROM killed")
             ],
+            server,
         )
 
 
@@ -58,26 +70,27 @@ def redis(folder: Path) -> Iterator[Place]:
                     for key in server.keys("killed")
                 ]
 
-        yield {"url": server.url, "prefix": "killed", "key": "id", "form": "json"}, rows
+        options = {"url": server.url, "prefix": "killed", "key": "id", "form": "json"}
+        yield Place(options, rows, server)
 
 
 @contextlib.contextmanager
 def http(folder: Path) -> Iterator[Place]:
     with WebhookReceiver() as receiver:
         url = f"http://127.0.0.1:{receiver.port}/rows"
-        yield {"url": url, "batch_rows": "30"}, receiver.taken
+        yield Place({"url": url, "batch_rows": "30"}, receiver.taken)
 
 
 @contextlib.contextmanager
 def delta(folder: Path) -> Iterator[Place]:
     path = str(folder / "table")
-    yield {"path": path, "create_table": "true"}, lambda: read_delta(path)
+    yield Place({"path": path, "create_table": "true"}, lambda: read_delta(path))
 
 
 @contextlib.contextmanager
 def delta_by_key(folder: Path) -> Iterator[Place]:
     path = str(folder / "table")
-    yield {"path": path, "create_table": "true", "key": "id"}, lambda: read_delta(path)
+    yield Place({"path": path, "create_table": "true", "key": "id"}, lambda: read_delta(path))
 
 
 PLACES: dict[str, tuple[str, Callable[[Path], contextlib.AbstractContextManager[Place]]]] = {
@@ -89,7 +102,7 @@ PLACES: dict[str, tuple[str, Callable[[Path], contextlib.AbstractContextManager[
 }
 
 
-def kill(query: KilledQuery, whom: str, window: str) -> None:
+def kill(query: KilledQuery, whom: str, window: str, place: Place) -> None:
     """Add a batch, hit it in this window, and let it end; then the query goes on."""
     query.add_batch()
     query.set_gate(window)
@@ -98,8 +111,14 @@ def kill(query: KilledQuery, whom: str, window: str) -> None:
     if whom == "worker":
         os.kill(pid, signal.SIGKILL)
         assert query.wait_end()["event"] == "failed"
-    else:
+    elif whom == "driver":
         query.kill_driver()
+    else:
+        assert place.server is not None
+        place.server.kill()
+        query.open_gate(window)
+        place.server.start()
+        query.wait_end()  # it may have failed, or not have noticed
     for left in query.gates.iterdir():
         left.unlink()
     query.kills.append(f"{whom} | {window}")
@@ -108,18 +127,21 @@ def kill(query: KilledQuery, whom: str, window: str) -> None:
     assert ended["event"] == "done", f"{query.kills}: {ended['error'][-4_000:]}"
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("where", PLACES)
-def test_worker_and_driver_are_killed_in_every_step(where: str, tmp_path: Path) -> None:
-    """Eight kills for each, in any order."""
+def test_each_is_killed_in_every_step_in_any_order(where: str, seed: int, tmp_path: Path) -> None:
+    """Eight kills for each seed, and two more where there is a server: 24 or 30 for each place."""
     name, open_place = PLACES[where]
-    kills = [(whom, window) for whom in ("worker", "driver") for window in WINDOWS]
-    random.Random(where).shuffle(kills)
-    with open_place(tmp_path) as (options, rows):
-        query = KilledQuery(tmp_path, {"format": name, "options": options})
+    with open_place(tmp_path) as place:
+        kills = [(whom, window) for whom in ("worker", "driver") for window in WINDOWS]
+        if place.server is not None:
+            kills += [("server", window) for window in SERVER_WINDOWS]
+        random.Random(f"{where} {seed}").shuffle(kills)
+        query = KilledQuery(tmp_path, {"format": name, "options": place.options})
         try:
             for whom, window in kills:
-                kill(query, whom, window)
-            query.check(rows())
+                kill(query, whom, window, place)
+            query.check(place.rows())
             assert query.staged() == [], "files of dead attempts and of finished batches are swept"
         finally:
             query.close()
