@@ -249,15 +249,17 @@ class _SlotRun:
         pause_ms = heartbeat_ms(self._assignment.parallelism)
         watch = CallWatch(stack, pause_ms)
         patience_s = LAST_WORD_S
-        self._stalls.put_off()
-        while not self._has_ended.wait(pause_ms / 1000):
+        try:
             self._stalls.put_off()
-            if self._control.silent_ms > LEASE_MS:
-                patience_s = 0.0
-                break
-            if not self._show_life(slot, watch, can_end=end_process is not None):
-                break
-        self._stalls.close()
+            while not self._has_ended.wait(pause_ms / 1000):
+                self._stalls.put_off()
+                if self._control.silent_ms > LEASE_MS:
+                    patience_s = 0.0
+                    break
+                if not self._show_life(slot, watch, can_end=end_process is not None):
+                    break
+        finally:  # nobody puts it off any more
+            self._stalls.close()
         if end_process is not None and not self._has_ended.wait(patience_s):
             end_process()
 
