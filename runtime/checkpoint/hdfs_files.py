@@ -125,9 +125,12 @@ class _Reading(io.RawIOBase):
 
 @contextlib.contextmanager
 def _one_line() -> Any:
-    """The name node's answers have the stack of its Java behind the sentence."""
+    """The name node's answers have the stack of its Java behind the sentence. RuntimeError is what the client
+    raises for an answer that it has no error for: no data node takes a block, or the node is in safe mode."""
     try:
         yield
+    except RuntimeError as error:
+        raise OSError(str(error).partition("\n")[0]) from None
     except OSError as error:
         first = str(error).partition("\n")[0]
         raise type(error)(first) from None

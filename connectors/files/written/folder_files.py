@@ -1,5 +1,5 @@
-"""FolderFiles: the calls of a file system with a rename that is atomic and replaces nothing: this machine's,
-and HDFS."""
+"""FolderFiles: the calls of a file system with a rename that is atomic and replaces nothing; and this
+machine's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol
 
 from onceflow.runtime.errors import DataLossError, Unavailable
 
@@ -175,76 +175,6 @@ class LocalFiles:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-class HdfsFiles:
-    """A FolderFiles: HDFS, by hdfs-native. A name is durable once a call has returned, and a file that is
-    closed is on as many data nodes as the cluster's setting says (whose disks have it when they like:
-    `dfs.datanode.synconclose`; the client has no call for it)."""
-
-    keeps_prefixes = False  # how long a file is that is open there, only its writer knows
-
-    def __init__(self, fs: Any) -> None:
-        """`fs`: its fsspec file system."""
-        self._fs = fs
-
-    def make_folder(self, path: str) -> None:
-        self._fs.makedirs(path, exist_ok=True)
-
-    def names(self, folder: str) -> list[str]:
-        try:
-            return [str(path).rpartition("/")[2] for path in self._fs.ls(folder, detail=False)]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-
-    def exists(self, path: str) -> bool:
-        return bool(self._fs.exists(path))
-
-    def create(self, path: str) -> BinaryIO:
-        return cast(BinaryIO, self._fs.open(path, "wb", overwrite=True))
-
-    def flushed(self, file: BinaryIO) -> int:
-        raise NotImplementedError("see keeps_prefixes")
-
-    def make_durable(self, file: BinaryIO) -> None:
-        raise NotImplementedError("see keeps_prefixes")
-
-    def finish(self, file: BinaryIO) -> None:
-        file.close()
-
-    def read(self, path: str) -> bytes:
-        with self._fs.open(path, "rb") as file:
-            return bytes(file.read())
-
-    def copy(self, path: str, new: str, size: int) -> None:
-        raise NotImplementedError("see keeps_prefixes")
-
-    def rename(self, old: str, new: str) -> None:
-        self._fs.mv(old, new, overwrite=False)
-
-    def replace(self, old: str, new: str) -> None:
-        self._fs.mv(old, new, overwrite=True)
-
-    def size(self, path: str) -> int | None:
-        try:
-            return int(self._fs.size(path))
-        except FileNotFoundError:
-            return None
-
-    def all_files(self, folder: str) -> list[str]:
-        try:
-            found = self._fs.find(folder)
-        except FileNotFoundError:
-            return []
-        beginning = f"{folder.rstrip('/')}/"
-        return [str(path)[str(path).index(beginning) + len(beginning) :] for path in found]
-
-    def delete(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._fs.rm_file(path)
-
-    def sync(self, folder: str) -> None:
-        """It is, by the name node."""
 
 
 def folders_of(paths: Sequence[str]) -> list[str]:

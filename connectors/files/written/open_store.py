@@ -6,7 +6,8 @@ import importlib.util
 
 from onceflow.connectors.files.place import Place
 from onceflow.connectors.files.written.compaction import HIDDEN
-from onceflow.connectors.files.written.folder_files import FolderFiles, HdfsFiles, LocalFiles
+from onceflow.connectors.files.written.folder_files import FolderFiles, LocalFiles
+from onceflow.connectors.files.written.hdfs_folder_files import HdfsFiles
 from onceflow.connectors.files.written.output_store import OutputStore
 from onceflow.connectors.files.written.renamed_store import RenamedStore
 from onceflow.connectors.files.written.uploaded_store import UploadedStore

@@ -20,14 +20,17 @@ JAVA = "\n\tat org.apache.hadoop.hdfs.server.namenode.FSDirRenameOp.unprotectedR
 class Client:
     """A name node that renames, and whose answer may be lost: then the call comes a second time."""
 
-    def __init__(self, loses_answers: bool = False, denies: bool = False) -> None:
+    def __init__(self, loses_answers: bool = False, denies: bool = False, has_nodes: bool = True) -> None:
         self.files: dict[str, bytes] = {}
         self.loses_answers = loses_answers
         self.denies = denies
+        self.has_nodes = has_nodes
 
     def create(self, path: str, write_options: Any) -> Any:
         if self.denies:
             raise PermissionError("Permission denied: user=nobody" + JAVA)
+        if not self.has_nodes:
+            raise RuntimeError("written to 0 of the 1 minReplication nodes" + JAVA)
         files = self.files
 
         class File:
@@ -89,3 +92,9 @@ def test_what_is_denied_before_the_rename_is_not_done_and_said_in_one_line() -> 
     with pytest.raises(Unavailable) as caught:
         store_on(Client(denies=True)).create("log/1", b"x")
     assert str(caught.value) == "can't write hdfs://host/ck/log/1: Permission denied: user=nobody"
+
+
+def test_an_answer_that_the_client_has_no_error_for_passes_like_any_other() -> None:
+    """No data node takes a block, or the name node is in safe mode."""
+    with pytest.raises(Indeterminate, match=r"was created: written to 0 of the 1 minReplication nodes$"):
+        store_on(Client(has_nodes=False)).create("log/1", b"x")
