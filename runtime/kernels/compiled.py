@@ -35,13 +35,17 @@ def kernel(function: Function) -> Function:
     """
     import numba
 
+    from onceflow.runtime.kernels.cache_files import keep_by_types  # needs numba
+
     config: Any = vars(numba)["config"]  # made when it is imported: its names are in no stub
     before = config.CACHE_DIR
     config.CACHE_DIR = str(_cache_folder(Path(function.__code__.co_filename).parent))
     try:
-        return cast(Function, numba.njit(cache=True, nogil=True, **_WITHOUT_REFERENCE_COUNTS)(function))
+        compiled = numba.njit(cache=True, nogil=True, **_WITHOUT_REFERENCE_COUNTS)(function)
     finally:
         config.CACHE_DIR = before  # read while decorating; the user's own setting stays
+    keep_by_types(compiled)
+    return cast(Function, compiled)
 
 
 def kernels_folder() -> Path:
