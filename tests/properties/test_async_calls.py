@@ -47,13 +47,7 @@ class Case:
         job = Job("prices", max_parallelism=8)
         times = WatermarkStrategy.bounded_out_of_orderness("1 h", event_time="ts")
         orders = job.from_elements(Order(0, 0), watermarks=times, uid="orders")
-        options: dict[str, Any] = {
-            "ordered": self.ordered,
-            "capacity": self.capacity,
-            "retries": 5,
-            "timeout": None,
-        }
-        found = orders.map_async(Ask(self.fails), uid="ask", **options)
+        found = orders.map_async(ask, ordered=self.ordered, capacity=self.capacity, uid="ask")
         found.collect(uid="priced")
         counted = found.key_by("item").window(tumbling("50 ms")).aggregate(orders=count(), uid="count")
         counted.collect(uid="counted")
