@@ -47,6 +47,7 @@ class SourceTask:
         halts: bool = False,
     ) -> None:
         """`halts`: it reads nothing from a barrier on until all slots have their snapshots."""
+        self.uid = node.uid
         self.counters = counters
         self._node = node
         self._rate = rate
@@ -71,12 +72,13 @@ class SourceTask:
         """The checkpoint for which it stands still."""
 
     @property
-    def uid(self) -> str:
-        return self._node.uid
-
-    @property
     def is_drained(self) -> bool:
         return self._body.has_ended
+
+    @property
+    def may_read(self) -> bool:
+        """Whether it may ask its reader for rows: it goes on, and no operator behind it has enough to ask."""
+        return not self._body.has_ended and self._body.admits_rows
 
     @property
     def wake_at_ms(self) -> int | None:

@@ -222,9 +222,9 @@ class SimSlot:
         return not self.is_over and (not self.is_idle or any(map(self._may_read, self._readers)))
 
     def _may_read(self, uid: str) -> bool:
-        """Whether this source has more, and is not one that was drained."""
+        """Whether this source has more, and would take it."""
         assert self._tasks is not None
-        return self._readers[uid].has_more and not self._tasks.sources[uid].is_drained
+        return self._readers[uid].has_more and self._tasks.sources[uid].may_read
 
     @property
     def wake_at_ms(self) -> int | None:
