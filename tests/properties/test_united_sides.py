@@ -33,12 +33,10 @@ from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import describe_record
 from onceflow.runtime.types.records_of_columns import RecordReader
+from tests.properties import test_window_join as join
 
-LEFT_ROWS = pa.schema([("id", pa.string()), ("n", pa.int64())])
-RIGHT_ROWS = pa.schema([("n", pa.int64()), ("ref", pa.string())])
-SCHEMAS = (LEFT_ROWS, RIGHT_ROWS)
-KEYS = (("id",), ("ref",))
-SIDES = UnitedSides(KEYS, SCHEMAS)
+SCHEMAS = (join.LEFT, join.RIGHT)
+SIDES = UnitedSides(join.KEYS, SCHEMAS)
 Moves = list[tuple[str, Any]]
 Found = Counter[tuple[Any, ...]]
 
@@ -51,18 +49,6 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LeftRow:
-    id: str | None
-    n: int | None
-
-
-@dataclass(frozen=True)
-class RightRow:
-    n: int | None
-    ref: str | None
-
-
-@dataclass(frozen=True)
 class Both:
     id: str | None
     left: list[str]
@@ -71,8 +57,10 @@ class Both:
     end: int
 
 
-class Texts(CoGroup[LeftRow, RightRow, Both]):
-    def group(self, left: list[LeftRow], right: list[RightRow], window: GroupWindow) -> Iterator[Both]:
+class Texts(CoGroup[join.LeftRow, join.RightRow, Both]):
+    def group(
+        self, left: list[join.LeftRow], right: list[join.RightRow], window: GroupWindow
+    ) -> Iterator[Both]:
         sides = [sorted(str(row.n) for row in side) for side in (left, right)]
         yield Both(window.key, *sides, window.start, window.end)
 
@@ -97,9 +85,9 @@ class Case(NamedTuple):
     has_condition: bool
 
     def config(self) -> UnitedJoin:
-        columns = JoinedColumns("j", KEYS, "full" if self.how == "group" else self.how)
+        columns = JoinedColumns("j", join.KEYS, "full" if self.how == "group" else self.how)
         if self.how == "group":
-            readers = (RecordReader(LeftRow), RecordReader(RightRow))
+            readers = (RecordReader(join.LeftRow), RecordReader(join.RightRow))
             group = GroupConfig("j", Texts(), readers, RecordWriter.of(describe_record(Both)))
             return UnitedJoin(SIDES, columns, {}, None, group)
         condition = pl.col("n") <= pl.col("n_right") if self.has_condition else None
