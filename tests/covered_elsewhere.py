@@ -14,7 +14,7 @@ COVERED = (
         "what is remembered by key, in snapshots that build on each other too, and what may be declared",
         """properties/test_ttl properties/test_increments unit/operators/processing/test_key_memory
         unit/state/test_handles unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit""",
-        """expiries accepted_values expiring_items overflow frozen_tiers rocks.backend tight_state row_sizes
+        """expiries accepted_values expiring_items overflow frozen_tiers rocks.backend row_sizes
         memory_share checkpoint.increments state.increments seen_rows rocks.away snapshot_options
         rocks_units grouped_table""",
     ),

@@ -22,6 +22,21 @@ def tight_rocksdb(rows_in_memory: int = ROWS_IN_MEMORY) -> Iterator[StateBackend
     """RocksDB under tables that keep so many rows in memory between two batches; in a folder of its own."""
     # Here and not above: it is an extra.
     from onceflow.runtime.state.rocks.backend import RocksBackend
+    from onceflow.runtime.state.rocks.database import Database
+
+    made: list[Database] = []
+
+    class Tight(RocksBackend):
+        def _database(self) -> Database:
+            made.append(super()._database())
+            return made[-1]
 
     with TemporaryDirectory(prefix="onceflow-", ignore_cleanup_errors=True) as folder:
-        yield RocksBackend(1 << 20, rows_in_memory, rows_bytes=0, folder=Path(folder), snapshots=EAGER)
+        try:
+            yield Tight(1 << 20, rows_in_memory, rows_bytes=0, folder=Path(folder), snapshots=EAGER)
+        finally:
+            # A test that failed on purpose has closed nothing. Where its folder is gone RocksDB can't write what
+            # it has in memory when it is let go of, and sleeps for a second with Python's lock in its hands:
+            # with thirty of them a slot of a later test was taken for one that stands still.
+            for database in made:
+                database.close()

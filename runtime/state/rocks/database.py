@@ -72,6 +72,7 @@ class Database:
     def __init__(self, memory: SharedMemory, folder: ScratchFolder) -> None:
         """The folder is the database's to close. Raises Retryable if it can't be used."""
         self._folder = folder
+        self._is_closed = False
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
         path = str(folder.path / "db")
@@ -144,9 +145,11 @@ class Database:
         return FrozenSlice(self._db.iter(options), first_id, last_id)
 
     def close(self) -> None:
-        """Nothing is kept."""
-        self._db.close()
-        self._folder.close()
+        """Nothing is kept. A second time does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._db.close()
+            self._folder.close()
 
     def _write(self, batch: WriteBatch) -> None:
         if not batch.is_empty():
