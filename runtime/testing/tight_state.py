@@ -35,8 +35,8 @@ def tight_rocksdb(rows_in_memory: int = ROWS_IN_MEMORY) -> Iterator[StateBackend
         try:
             yield Tight(1 << 20, rows_in_memory, rows_bytes=0, folder=Path(folder), snapshots=EAGER)
         finally:
-            # A test that failed on purpose has closed nothing. Where its folder is gone RocksDB can't write what
-            # it has in memory when it is let go of, and sleeps for a second with Python's lock in its hands:
-            # with thirty of them a slot of a later test was taken for one that stands still.
+            # A test that failed on purpose has closed nothing. RocksDB writes what it has in memory when it
+            # is let go of. Where its folder is gone it can't, and sleeps for a second with Python's lock in
+            # its hands: with thirty of them a slot of a later test was taken for one that stands still.
             for database in made:
                 database.close()
