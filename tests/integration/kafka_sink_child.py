@@ -24,12 +24,13 @@ from onceflow.connectors.kafka.client import KafkaClient, LedgerKey
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.transactions.sink_writer import KafkaSinkWriter
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, SinkContext
 from onceflow.runtime.records import Records, RowKind
 from onceflow.runtime.testing.faults import CrashAt
-from onceflow.sinks.kafka import KafkaSink, KafkaSinkWriter
+from onceflow.sinks.kafka import KafkaSink
 
 
 def kill_self() -> NoReturn:
@@ -141,7 +142,7 @@ def main(config: dict[str, Any]) -> None:
         on_wait=lambda reason: print("wait", reason, flush=True),
     )
     staged = open_staged(config, context, kill)
-    writer = KafkaSinkWriter(sink_of(config), context, staged)
+    writer = KafkaSinkWriter(sink_of(config).rows_to_topics, context, staged)
     if kill and kill["method"] in ("persist",):
         checkpoints = CrashAt(checkpoints, crash=kill_self, **kill)
     restored = latest["committable"]

@@ -3,7 +3,7 @@
 Transactional ids with epochs and fencing, transactions, the ledger, read_committed. Every call of a
 client is a step at which a chooser may let the process crash, lose the request, lose the reply, or
 have librdkafka send the request twice while the first copy is under way for as long as it likes.
-`FakeClient` is a KafkaClient: transactions run on it as they run on a real broker.
+`FakeClient` is a TwoPhaseClient: transactions run on it as they run on a real broker.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescription
+from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, ProducerIdentity, TopicDescription
 from onceflow.runtime.errors import Fenced, Indeterminate, OnceflowError, Retryable
 
 
@@ -63,6 +64,8 @@ class _Transaction:
 
     epoch: int = -1
     is_open: bool = False
+    is_committed: bool = False
+    """The last one of this epoch; asked again, the coordinator says so again."""
     rows: list[Row] = field(default_factory=list)
     offset: tuple[LedgerKey, LedgerEntry] | None = None
 
@@ -101,7 +104,35 @@ class FakeKafka:
             ledger, entry = transaction.offset
             if entry.checkpoint_id >= 0:  # dropped without a word, as the real one does
                 self.ledgers[ledger] = entry
-        self._transactions[transactional_id] = _Transaction(epoch=epoch)
+        self._transactions[transactional_id] = _Transaction(epoch=epoch, is_committed=True)
+
+    def end_by_anybody(self, transactional_id: str, epoch: int) -> bool:
+        """Commit what is open in this epoch, as the coordinator does for who knows the epoch. False: nothing
+        is, and nothing was committed last."""
+        known = self._transactions.get(transactional_id)
+        if known is None or known.epoch != epoch or not (known.is_open or known.is_committed):
+            return False
+        if known.is_open:
+            self.end(transactional_id, epoch)
+        return True
+
+    def time_out(self, transactional_id: str) -> None:
+        """Abort what is open after its timeout, which fences its producer."""
+        if self._transactions[transactional_id].is_open:
+            self.init(transactional_id)
+
+    @property
+    def open_ids(self) -> Sequence[str]:
+        """The transactional ids whose transactions readers wait for."""
+        return [name for name, known in self._transactions.items() if known.is_open]
+
+    def stable_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
+        """Raises Retryable while a transaction is open that has the ledger in it."""
+        if any(
+            known.offset is not None and known.offset[0] == ledger for known in self._transactions.values()
+        ):
+            raise Retryable(f"the ledger of {ledger.transactional_id} waits for a transaction")
+        return self.ledgers.get(ledger)
 
     def abort(self, transactional_id: str, epoch: int) -> None:
         """Nothing of what is open was ever there."""
@@ -192,7 +223,7 @@ class FakeNetwork:
 
 
 class FakeClient:
-    """KafkaClient of one process."""
+    """TwoPhaseClient of one process."""
 
     def __init__(self, network: FakeNetwork) -> None:
         self._network = network
@@ -206,6 +237,24 @@ class FakeClient:
             "read ledger", lambda: self._network.broker.ledgers.get(ledger)
         )
         return answer
+
+    def read_ledgers(self, ledgers: Sequence[LedgerKey]) -> Sequence[LedgerEntry | None]:
+        broker = self._network.broker
+        answers: Sequence[LedgerEntry | None] = self._network.call(
+            "read ledgers", lambda: [broker.stable_ledger(ledger) for ledger in ledgers]
+        )
+        return answers
+
+    def commit_prepared(self, transactional_id: str, identity: ProducerIdentity) -> bool:
+        broker, epoch = self._network.broker, identity.epoch
+        is_committed: bool = self._network.call(
+            "commit prepared", lambda: broker.end_by_anybody(transactional_id, epoch), is_resent=True
+        )
+        return is_committed
+
+    def fence(self, transactional_ids: Sequence[str]) -> None:
+        for transactional_id in transactional_ids:
+            self._network.call("fence", partial(self._network.broker.init, transactional_id))
 
     def ensure_ledger_topic(self, topic: str) -> None: ...
 
@@ -228,6 +277,10 @@ class FakeProducer:
         self._epoch = epoch
         self._rows = 0
         self._cuts_at_init = network.cuts
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(0, self._epoch)
 
     def begin(self) -> None:
         self._rows = 0
