@@ -11,6 +11,7 @@ import pyarrow as pa
 from onceflow.connectors.formats import Format, Json
 from onceflow.connectors.kafka.options import BROKER_TIMEOUT, FIRST_ANSWER_MS, KafkaOptions, Setting
 from onceflow.connectors.kafka.produce.row_encoder import RecordParts, RowEncoder, require_column
+from onceflow.connectors.kafka.protocol.broker_access import may_access
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
 from onceflow.connectors.kafka.transactions.prepared_writer import PreparedWriter
@@ -105,6 +106,11 @@ class KafkaSink:
             raise OptionError(
                 f"topic and ledger_topic are both {self.topic!r}: the ledger needs a topic of its own"
             )
+        if self.two_phase and not may_access(self.options().of_producers()):
+            raise OptionError(
+                "two_phase=True commits past librdkafka, which is not possible with these settings of "
+                "librdkafka about how brokers are reached (docs/kafka.md has a list): leave two_phase out"
+            )
         check_formats("encoder", value=self.value, key_format=self.key_format)
         if self.key_format is not None and self.key is None:
             raise OptionError("key_format is given but no key: name the key's column with key=")
@@ -186,6 +192,8 @@ class KafkaSink:
             raise GraphError(f"sink {uid!r}: {e}") from e
 
     def open_writer(self, context: SinkContext) -> KafkaSinkWriter:
+        if self.two_phase:
+            self._check_timeout(context)
         output = StagedSettings(
             topics=[self.topic] if self.topic is not None else [],
             transactional_id_prefix=self.transactional_id_prefix,
@@ -201,7 +209,6 @@ class KafkaSink:
         )
         client = LibrdkafkaClient(self.options(), producers)
         if self.two_phase:
-            self._check_timeout(context)
             prepared = PreparedWriter(context, client, output)
             prepared.start_sending()
             return KafkaSinkWriter(self.rows_to_topics, context, prepared)

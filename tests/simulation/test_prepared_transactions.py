@@ -14,6 +14,7 @@ import pytest
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, ProducerIdentity, TopicDescription
 from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, Impatience, NoFaults
+from onceflow.connectors.kafka.transactions.owner import Claimant
 from onceflow.connectors.kafka.transactions.prepared_owner import IDS, ZOMBIES, PreparedOwner
 from onceflow.connectors.kafka.transactions.prepared_promise import PreparedPromise, PreparedTransaction
 from onceflow.connectors.kafka.transactions.prepared_writer import PreparedWriter
@@ -97,7 +98,7 @@ class _PromisesWhatIsCommitted(Prepared):
 def owned(owner: type[PreparedOwner]) -> type[Prepared]:
     class Writer(Prepared):
         def _owner(self, name: LedgerKey) -> PreparedOwner:
-            return owner(self._client, name, self._context.attempt, self._topics.patience)
+            return owner(self._client, name, self._claimant, self._topics.patience)
 
     return Writer
 
@@ -347,7 +348,7 @@ def test_what_is_not_prepared_is_aborted_when_the_writer_is_closed() -> None:
 
 def test_an_unknown_broker_knows_no_transaction() -> None:
     client = FakeClient(FakeNetwork(FakeKafka({"out": TopicDescription(1)}), NoFaults()))
-    owner = PreparedOwner(client, LedgerKey("job.out.l.0", "onceflow-ledger"), 1, Impatience())
+    owner = PreparedOwner(client, LedgerKey("job.out.l.0", "onceflow-ledger"), Claimant("l", 1), Impatience())
     transaction = PreparedTransaction(3, "job.out.l.0.0", ProducerIdentity(7, 0), 5)
     with pytest.raises(DataLossError, match="5 records of checkpoint 3"):
         owner.commit(transaction)

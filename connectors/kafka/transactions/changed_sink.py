@@ -36,7 +36,11 @@ def settle_staged(
 
 
 def settle_prepared(
-    committable: Committable, context: SinkContext, client: KafkaClient, patience: Patience
+    committable: Committable,
+    context: SinkContext,
+    client: KafkaClient,
+    claimant: Claimant,
+    patience: Patience,
 ) -> None:
     """Commit what a checkpoint has prepared, and fence the attempts that did it. Raises what PreparedOwner
     raises."""
@@ -46,5 +50,5 @@ def settle_prepared(
             "that are prepared, which can't be committed from here: start the job once as it was"
         )
     promise = PreparedPromise.of(committable)
-    owner = PreparedOwner(client, promise.owner, context.attempt, patience)
+    owner = PreparedOwner(client, promise.owner, claimant, patience)
     owner.settle(promise, context.restored_checkpoint_id)

@@ -246,8 +246,8 @@ class LibrdkafkaClient:
             access = access_of(self._options.of_producers())
             if access is None:
                 raise OptionError(
-                    "two_phase=True commits past librdkafka, which is not possible with these settings of "
-                    "librdkafka about how brokers are reached (docs/kafka.md has a list): leave two_phase out"
+                    "a transaction that is prepared is committed past librdkafka, and the files that the "
+                    "settings ssl.* name can't be used so: have them readable where the slots run"
                 )
             timeout_s = self._settings.request_ms(self._options) / 1000
             self._coordinators = CoordinatorRequests(self._nodes, access, timeout_s)

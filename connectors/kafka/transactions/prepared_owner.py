@@ -17,8 +17,8 @@ committed.
 |                                     | has the id: the ledger has it                                     |
 | committed, not recorded             | the same                                                          |
 | the broker has aborted it meanwhile | the ledger does not have it: the records are lost, and said so    |
-| an older attempt still lives        | its ids are fenced; it knows none of a newer one, and nobody      |
-|                                     | tells it to commit                                                |
+| an older attempt still lives        | its ids are fenced, and it knows none of a newer one; it finds    |
+|                                     | the claim of the newer one in the owner's own ledger, and goes    |
 
 The protocol is that of Flink's KafkaSink (FLIP-143), with a ledger beside it: Flink takes a transaction that
 the broker does not know any more for committed.
@@ -28,12 +28,14 @@ No I/O but through TwoPhaseClient, no clock but through Patience: the fake broke
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TwoPhaseClient
+from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.connectors.kafka.transactions.prepared_promise import PreparedPromise, PreparedTransaction
 from onceflow.connectors.waiting import Patience, patiently
-from onceflow.runtime.errors import DataLossError, Fatal
+from onceflow.runtime.errors import DataLossError, Fatal, Fenced
 
 IDS = 8
 """How many transactional ids an attempt has for an owner. One transaction is being written, one is prepared
@@ -50,10 +52,13 @@ left open has timed out."""
 class PreparedOwner:
     """The transactional ids of one owner in one attempt. One thread at a time."""
 
-    def __init__(self, client: TwoPhaseClient, owner: LedgerKey, attempt: int, patience: Patience) -> None:
+    def __init__(
+        self, client: TwoPhaseClient, owner: LedgerKey, claimant: Claimant, patience: Patience
+    ) -> None:
         self._client = client
         self._owner = owner
-        self._attempt = attempt
+        self._claimant = claimant
+        self._attempt = claimant.attempt
         self._patience = patience
 
     def ids_of(self, attempt: int) -> Sequence[LedgerKey]:
@@ -66,15 +71,18 @@ class PreparedOwner:
         return next((each for each in self.ids_of(self._attempt) if each.transactional_id not in used), None)
 
     def settle(self, promised: PreparedPromise | None, restored_checkpoint_id: int) -> None:
-        """Commit what the restored checkpoint promises, then fence all earlier attempts: what they have left
-        open otherwise is aborted. Once per attempt. Raises DataLossError where a promised transaction is
-        gone, and Fatal if output of a later checkpoint is committed: it would be written again."""
+        """Claim the output for this attempt, commit what the restored checkpoint promises, then fence all
+        earlier attempts: what they have left open otherwise is aborted. Once per attempt. Raises Fenced if a
+        newer attempt has claimed it, DataLossError where a promised transaction is gone, and Fatal if output
+        of a later checkpoint is committed: it would be written again."""
+        claim = OwnerTransactions(self._client, self._owner, self._claimant, self._patience, None)
+        with contextlib.closing(claim):
+            claim.claim(restored_checkpoint_id)
         for transaction in promised.transactions if promised else ():
             self.commit(transaction)
         since = promised.attempt if promised else self._attempt - _ATTEMPTS_MAX
         since = max(1, min(since, self._attempt - ZOMBIES))
-        # The owner's own name is the id of staged output: the sink may have been changed.
-        known = [self._owner, *(each for n in range(since, self._attempt) for each in self.ids_of(n))]
+        known = [each for n in range(since, self._attempt) for each in self.ids_of(n)]
         patiently(self._patience, lambda: self._client.fence([each.transactional_id for each in known]))
         entries = patiently(self._patience, lambda: self._client.read_ledgers(known))
         latest = max((entry.checkpoint_id for entry in entries if entry is not None), default=0)
@@ -85,6 +93,13 @@ class PreparedOwner:
                 f"Start from checkpoint {latest} or later, accept it with --accept-duplicates-after "
                 f"{restored_checkpoint_id}, or use a new checkpoint folder"
             )
+
+    def check_claim(self) -> None:
+        """Raises Fenced if a newer attempt has claimed the output. No checkpoint of an attempt is completed
+        then, so nobody should tell it to commit; but if somebody does, nothing comes of it."""
+        (entry,) = patiently(self._patience, lambda: self._client.read_ledgers([self._owner]))
+        if entry is not None and self._claimant.is_superseded_by(entry):
+            raise Fenced(f"a newer attempt writes {self._owner.transactional_id}: {entry.metadata}")
 
     def commit(self, transaction: PreparedTransaction) -> None:
         """Returns when it is known to be committed. Its checkpoint is durable."""

@@ -151,12 +151,14 @@ class PreparedWriter:
 
     def commit(self, checkpoint_id: int) -> None:
         with self._exclusively():
-            for epoch in self._ended():
-                if epoch.checkpoint_id is not None and epoch.checkpoint_id <= checkpoint_id:
-                    assert epoch.prepared is not None, "its checkpoint is durable"
-                    self._own.commit(epoch.prepared)
-                    with self._lock:
-                        self._frozen.remove(epoch)
+            durable = [each for each in self._ended() if (each.checkpoint_id or 0) <= checkpoint_id]
+            if durable:
+                self._own.check_claim()
+            for epoch in durable:
+                assert epoch.prepared is not None, "its checkpoint is durable"
+                self._own.commit(epoch.prepared)
+                with self._lock:
+                    self._frozen.remove(epoch)
             self._topics.refresh()
         self._wake_sender()
 
@@ -243,7 +245,7 @@ class PreparedWriter:
             raise self._failed
 
     def _owner(self, name: LedgerKey) -> PreparedOwner:
-        return PreparedOwner(self._client, name, self._context.attempt, self._topics.patience)
+        return PreparedOwner(self._client, name, self._claimant, self._topics.patience)
 
 
 @dataclass(frozen=True, slots=True)

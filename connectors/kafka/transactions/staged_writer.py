@@ -205,7 +205,8 @@ class StagedWriter:
         own_key = self._ledger_key(str(self._context.subtask))
         for committable in committables:
             if PreparedPromise.is_in(committable):  # the sink was two_phase=True then
-                settle_prepared(committable, self._context, self._client, self._patience)
+                claimant = self._claimant
+                settle_prepared(committable, self._context, self._client, claimant, self._patience)
                 continue
             promise = Promise.of(committable)
             outputs = [RestoredOutput(output, self._context.files) for output in promise.outputs]
