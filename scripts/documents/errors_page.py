@@ -213,6 +213,6 @@ def _in_italics(text: str) -> str:
 
 
 def _as_a_sentence(text: str) -> str:
-    """With a capital letter and a stop; a name of the API stays as it is written."""
+    """The text with a capital letter and a stop. A name of the API stays as it is written."""
     begins = text[0].upper() + text[1:] if re.match(r"[a-z]+\b(?![_(.=])", text) else text
     return f"{_in_markdown(begins)}{'' if text.endswith('?') else '.'}"
