@@ -22,9 +22,11 @@ class SystemClock:
     """The machine's clock."""
 
     def now_ms(self) -> int:
+        """Wall-clock time, in ms since 1970. May jump."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> float:
+        """The monotonic clock, in ms."""
         return time.monotonic_ns() / 1e6
 
 
@@ -35,11 +37,14 @@ class ManualClock:
         self._now_ms = float(start_ms)
 
     def now_ms(self) -> int:
+        """The time that it was moved to, in whole ms."""
         return int(self._now_ms)
 
     def monotonic_ms(self) -> float:
+        """The same time, with its fraction of a millisecond."""
         return self._now_ms
 
     def advance(self, milliseconds: float) -> None:
+        """Moves the clock ahead. Time never goes back."""
         assert milliseconds >= 0, "time does not go back"
         self._now_ms += milliseconds

@@ -54,9 +54,11 @@ class Origin:
     offset: Int64s
 
     def take(self, rows: Indices | Mask) -> Origin:
+        """Where these rows came from, in the order in which they are given."""
         return Origin(self.splits, self.split[rows], self.offset[rows])
 
     def slice(self, start: int, length: int) -> Origin:
+        """Where `length` rows from `start` on came from."""
         end = start + length
         return Origin(self.splits, self.split[start:end], self.offset[start:end])
 

@@ -110,7 +110,7 @@ COVERED = (
     Covered(
         "what reads a queue, driven against a real one",
         "integration/test_rabbitmq_queue integration/test_rabbitmq_kills",
-        "rabbitmq.connections rabbitmq.deliveries acknowledged.messages",
+        "rabbitmq.deliveries acknowledged.messages",
     ),
     Covered(
         "what reads a subscription of Pub/Sub, driven against Google's fake",

@@ -151,6 +151,15 @@ def test_code_in_a_table_has_its_pipes_and_may_be_broken_between_calls() -> None
     assert site_hooks.on_page_content(html, None, None, None) == broken
 
 
+def test_each_option_of_a_docstring_has_a_paragraph() -> None:
+    html = "<p><code>of</code>: a type. <code>at</code>, <code>to</code>: where. See <code>x</code>.</p>"
+    apart = (
+        "<p><code>of</code>: a type.</p>\n<p><code>at</code>, <code>to</code>: where. See <code>x</code>.</p>"
+    )
+    assert site_hooks.with_options_apart(html) == apart
+    assert site_hooks.with_options_apart("<td>. <code>of</code>: a</td>") == "<td>. <code>of</code>: a</td>"
+
+
 def rows_without_a_head(text: str) -> list[str]:
     """Rows of tables behind an empty line, which Markdown shows as text: only a head may stand there."""
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)

@@ -24,7 +24,13 @@ HEARTBEAT_S = 10
 """A consumer that stands still for twice as long loses its messages to the next one."""
 NOT_FOUND = 404
 _IN_USE, _PRECONDITION = 403, 406
-_HOPELESS = (ProbableAuthenticationError, ProbableAccessDeniedError)
+_GUESSED = (ProbableAuthenticationError, ProbableAccessDeniedError)
+"""pika raises these for any connection that ends while it is being opened, also when the server was killed
+just then. What the server itself said, if it said anything, is in the text, with its code in brackets."""
+_REFUSED = (403, 530)
+"""The codes for a wrong password and for a virtual host that is not there, or not open to the user."""
+_NOT_YET = ("inaccessible", "does not have a replica")
+"""What a node says of a durable queue or a stream while it is starting."""
 
 
 def parameters(url: str) -> pika.URLParameters:
@@ -67,7 +73,7 @@ def meaning(error: AMQPError, where: str, option: str) -> OnceflowError:
         code = error.reply_code
         if code == _IN_USE and "exclusive" in error.reply_text:
             return Retryable(f"{where} has another consumer, and one may read it at a time")
-        if code == NOT_FOUND and "inaccessible" in error.reply_text:
+        if any(sign in error.reply_text for sign in _NOT_YET):
             return Retryable(f"{where}: the node that has it is not up: {error.reply_text}")
         if code == _PRECONDITION and "x-stream-offset" in error.reply_text:
             return Fatal(f"{where} is a queue and no stream: read it with RabbitQueueSource")
@@ -79,12 +85,17 @@ def meaning(error: AMQPError, where: str, option: str) -> OnceflowError:
                 "checkpoint interval shorter, or raise consumer_timeout"
             )
         return Fatal(f"{where}: RabbitMQ refuses it: {error.reply_text}")
-    if isinstance(error, _HOPELESS) or (
-        isinstance(error, ConnectionClosedByBroker) and error.reply_code in (_IN_USE, 530)
-    ):
+    if _is_refused(error, text):
         return Fatal(
             f"{where}: RabbitMQ does not let it in ({text}): look at the url, the user and its rights"
         )
     if isinstance(error, AMQPConnectionError):
         return Retryable(f"{where}: no connection to RabbitMQ: {text}")
     return Retryable(f"{where}: {text}")
+
+
+def _is_refused(error: AMQPError, text: str) -> bool:
+    """Whether the server has said that this client may not come in."""
+    if isinstance(error, ConnectionClosedByBroker):
+        return error.reply_code in _REFUSED
+    return isinstance(error, _GUESSED) and any(f"({code})" in text for code in _REFUSED)

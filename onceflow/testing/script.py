@@ -37,6 +37,7 @@ class At:
 
     @property
     def time_ms(self) -> int:
+        """The timestamp, in ms since 1970."""
         return duration_ms(self.time, "At.time")
 
 

@@ -31,7 +31,9 @@ class Topic:
     def __init__(self, bootstrap_servers: str, name: str, partitions: int = 1) -> None:
         """Makes the topic. Raises OnceflowError if it can't be made."""
         self.bootstrap_servers = bootstrap_servers
+        """The broker's address."""
         self.name = name
+        """The topic's name."""
         self._partitions = partitions
         self._options = KafkaOptions(bootstrap_servers)
         admin = AdminClient(self._options.admin({"logger": LOG}))

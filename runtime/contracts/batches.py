@@ -60,7 +60,9 @@ class BatchPlanner(Protocol):
         """What is before the place is not asked for any more, by nobody. May be told twice, or never."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Called once, when no more batches are planned."""
+        ...
 
 
 @runtime_checkable

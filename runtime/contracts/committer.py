@@ -75,7 +75,9 @@ class SettlingSink(Protocol):
     """
 
     @property
-    def settles_keys(self) -> bool: ...
+    def settles_keys(self) -> bool:
+        """Whether this sink, with its options, settles keys in its committer."""
+        ...
 
 
 @runtime_checkable

@@ -27,7 +27,9 @@ class TakingSource(Protocol):
     acknowledged can't be read again, so a job that reads from it can't go back."""
 
     @property
-    def takes_what_it_reads(self) -> bool: ...
+    def takes_what_it_reads(self) -> bool:
+        """Whether this source, with its options, takes what it reads out of the system."""
+        ...
 
 
 @runtime_checkable
@@ -35,7 +37,9 @@ class TakingBackSink(Protocol):
     """A CommittingSink whose committers are TakingBackCommitters."""
 
     @property
-    def takes_back(self) -> bool: ...
+    def takes_back(self) -> bool:
+        """Whether this sink, with its options, can take rows back."""
+        ...
 
 
 @runtime_checkable

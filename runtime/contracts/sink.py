@@ -153,7 +153,9 @@ class ChangelogSink(Protocol):
     """A sink that knows updates and deletes (`Records.kind`); to any other such a stream is refused."""
 
     @property
-    def takes_kinds(self) -> bool: ...
+    def takes_kinds(self) -> bool:
+        """Whether this sink, with its options, knows updates and deletes."""
+        ...
 
 
 @runtime_checkable

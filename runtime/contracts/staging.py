@@ -46,4 +46,5 @@ class NoFiles:
     """PromisedFiles of a sink whose writers stage none."""
 
     def open(self, path: str) -> BinaryIO:
+        """Raises CorruptCheckpointError: no writer has promised a file."""
         raise CorruptCheckpointError(f"{path} can't be opened: there is no checkpoint folder here")

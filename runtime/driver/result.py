@@ -13,8 +13,11 @@ class JobResult:
     """How a run ended. `late_records` are over all attempts of this run."""
 
     outcome: Outcome
+    """How the run ended: finished, stopped, cancelled or failed."""
     reason: str
+    """Why it ended, in a sentence."""
     last_checkpoint_id: int | None
+    """The latest completed checkpoint; None: there is none."""
     late_records: int = 0
     detail: str = ""
     """The traceback of what failed a slot, for --debug."""

@@ -30,7 +30,9 @@ class SideOutput(Generic[T]):
         if not name:
             raise GraphError("a side output needs a name")
         self.name = name
+        """What `stream.side_output()` calls it."""
         self.record_type = record_type
+        """The type of its records."""
         self.writer = RecordWriter.of(describe_record(record_type))
         self.schema: pa.Schema = self.writer.schema
 

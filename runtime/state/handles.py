@@ -148,6 +148,7 @@ class MapState(State, Generic[K, V]):
         return entries.get(key, default)
 
     def put(self, key: K, value: V) -> None:
+        """Sets an entry of the current key; an earlier value of that entry is replaced."""
         of_rows = self.of_rows
         row = of_rows.cursor.row
         key, value = self._accept_key(key), self._accept(value)
@@ -158,6 +159,7 @@ class MapState(State, Generic[K, V]):
             self._expiring.put(row, key)
 
     def put_all(self, entries: Mapping[K, V]) -> None:
+        """Sets several entries of the current key; its other entries stay."""
         for key, value in entries.items():
             self.put(key, value)
 
@@ -179,6 +181,7 @@ class MapState(State, Generic[K, V]):
         self.of_rows.forget(self.of_rows.cursor.row)
 
     def contains(self, key: K) -> bool:
+        """Whether the current key has such an entry."""
         return key in self
 
     def is_empty(self) -> bool:
@@ -186,9 +189,11 @@ class MapState(State, Generic[K, V]):
         return not len(self)
 
     def keys(self) -> KeysView[K]:
+        """The keys of all entries, as a copy: see items()."""
         return self._copy().keys()
 
     def values(self) -> ValuesView[V]:
+        """The values of all entries, as a copy: see items()."""
         return self._copy().values()
 
     def items(self) -> ItemsView[K, V]:

@@ -52,6 +52,7 @@ class StoredState:
 
     @property
     def checkpoint_id(self) -> int:
+        """The number of the checkpoint that is read."""
         return self._manifest.checkpoint_id
 
     @property

@@ -13,9 +13,9 @@ from onceflow.cli.app import COMMANDS, app, options
 
 HEAD = """# The command line
 
-`--help` behind a command says the same. Exit codes: 0 done, 1 the job (or what was asked for) failed,
-2 wrong use.
-What the options of `onceflow run` are for is told in [operations](../operations.md).
+Every command prints its part of this page with `--help`. Exit codes: 0 done, 1 the job (or the request)
+failed, 2 wrong use.
+[Operations](../operations.md) explains the options of `onceflow run`.
 """
 
 
@@ -63,7 +63,9 @@ def _table(parameters: list[Any], types: Mapping[str, Any]) -> Iterator[str]:
     """The arguments and options that are told, with the types of the command's function."""
     rows = [_row(p, types.get(p.name)) for p in parameters if p.name != "help" and not p.hidden]
     if rows:
-        yield "\n".join(["| | what it is | default |", "| --- | --- | --- |", *rows]) + "\n"
+        yield (
+            "\n".join(["| argument or option | what it is | default |", "| --- | --- | --- |", *rows]) + "\n"
+        )
 
 
 def _row(parameter: Any, of: Any) -> str:

@@ -91,7 +91,7 @@ _BEGINS = (
     r"shorten|split|lower|go"
 )
 _WAY_OUT = re.compile(
-    rf"[:;.,](?: or| and| then)? (?=(?:(?:or|and|then|please|first|to) )*(?:{_BEGINS})\b"
+    rf"[:;.,](?: or| and| then)? (?=(?:(?:or|and|then|please|first|to) )*(?:{_BEGINS})\b(?!=)"
     r"|did you mean|expected|wanted is|it has to|it must|is it )",
     re.IGNORECASE,
 )
@@ -100,14 +100,17 @@ _RULE = re.compile(
     rf"there (?:is|are)|{_BEGINS})\b|‹(?:nearest|advice|hint|todo|near|offered)"
 )
 
+_PLACE = re.compile(r"[a-z]+ '?‹[^›]*›'?")
+"""What says no more than where."""
+
 HEAD = """# Error index
 
-What onceflow says when something is wrong: one sentence, with what was wrong, where, and what to do. Search
-here for a few of its words; what stands between ‹ and › is filled in. A way out that the sentence itself
-names is in its own words.
+When something is wrong, onceflow says in one sentence what was wrong, where, and what to do. Search this page
+for a few words of the sentence; the text between ‹ and › differs from case to case. If the sentence itself
+names a way out, the second column has it in the same words.
 
-The kinds of errors, and what happens to the job: [exceptions](exceptions.md). This page is written from the
-source by `python scripts/write_documents.py`, so no sentence is missing.
+[Exceptions](exceptions.md) describes the kinds of errors, and what each does to the job. This page is written
+from the source by `python scripts/write_documents.py`, so no sentence is missing.
 """
 
 
@@ -170,16 +173,14 @@ def area_of(file: str) -> str:
 
 
 def _entry(area: str, error: str, sentence: str, by_hand: Sequence[Way]) -> Entry:
-    parts = list(_WAY_OUT.finditer(sentence))
+    parts = [at for at in _WAY_OUT.finditer(sentence) if not _PLACE.fullmatch(sentence[: at.start()])]
     if parts and parts[0].start() > 8:
         at = parts[0]
-        do = sentence[at.end() :]
-        end = "" if do.endswith("?") else "."
-        return Entry(area, error, sentence[: at.start()], f"{_in_markdown(do[0].upper() + do[1:])}{end}")
+        return Entry(area, error, sentence[: at.start()], _as_a_sentence(sentence[at.end() :]))
     way = next((way for way in by_hand if way.fits(error, sentence)), None)
     if way is not None:
         return Entry(area, error, sentence, way.do, way)
-    return Entry(area, error, sentence, "As it says." if _RULE.search(sentence) else None)
+    return Entry(area, error, sentence, "As the sentence says." if _RULE.search(sentence) else None)
 
 
 def page() -> str:
@@ -203,5 +204,15 @@ def _in_markdown(text: str) -> str:
     """A sentence for a cell of a table: what is filled in is in italics, what is in backticks stays."""
     text = text.replace("‹nearest›", "")
     pieces = re.split(r"(`[^`]+`)", text)
-    pieces[::2] = [re.sub(r"([|*_<>`\[\]#])", r"\\\1", piece) for piece in pieces[::2]]
-    return re.sub(r"'‹([^›]*)›'(?!\w)|‹([^›]*)›", r"<em>‹\1\2›</em>", "".join(pieces))
+    pieces[::2] = [_in_italics(re.sub(r"([|*_<>`\[\]#])", r"\\\1", piece)) for piece in pieces[::2]]
+    return "".join(pieces)
+
+
+def _in_italics(text: str) -> str:
+    return re.sub(r"'‹([^›]*)›'(?!\w)|‹([^›]*)›", r"<em>‹\1\2›</em>", text)
+
+
+def _as_a_sentence(text: str) -> str:
+    """The text with a capital letter and a stop. A name of the API stays as it is written."""
+    begins = text[0].upper() + text[1:] if re.match(r"[a-z]+\b(?![_(.=])", text) else text
+    return f"{_in_markdown(begins)}{'' if text.endswith('?') else '.'}"

@@ -6,6 +6,7 @@
 - Pictures of the benchmarks' results are copied into the site.
 - The pictures of docs/pictures/ become part of their page, so that they are light or dark as the page is.
 - In tables, `\\|` of code is a `|`, and a chain of calls may be broken before a dot.
+- Options that a docstring describes one after the other are paragraphs of their own.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
 _CODE_IN_A_ROW = re.compile(r"(?<=[| ])`[^`\n]*\\\|[^`\n]*`(?=.*\|$)", re.MULTILINE)
 _CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
 _CHAIN = re.compile(r"(?<=\))\.(?=[^<>]*<)")
+_PARAGRAPH = re.compile(r"<p>.*?</p>", re.DOTALL)
+_OPTION = re.compile(r"(?<=[.)])\s+(?=<code>\w+</code>(?:(?:,| and) <code>\w+</code>)*: )")
 _PICTURE = re.compile(r'<img alt="([^"]*)" src="(?:\.\./)*pictures/([\w-]+\.svg)"\s*/?>')
 
 
@@ -98,7 +101,14 @@ def with_links(markdown: str, page: str) -> str:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    if page is not None and page.file.src_uri.startswith("reference/"):
+        html = with_options_apart(html)
     return _CELL.sub(lambda cell: _CHAIN.sub("<wbr>.", cell[0]), _PICTURE.sub(_inlined, html))
+
+
+def with_options_apart(html: str) -> str:
+    """The text of a page on which each option that a docstring describes begins a paragraph."""
+    return _PARAGRAPH.sub(lambda text: _OPTION.sub("</p>\n<p>", text[0]), html)
 
 
 def _inlined(match: re.Match[str]) -> str:

@@ -132,7 +132,7 @@ def check_windows(does: Sequence[Does], slide: int) -> None:
                 test.advance_to(now)
             else:
                 test.restart(parallelism=n)
-            model.advance(max(model.watermark, now - 1 if what == "push" else now))
+            model.advance(max(model.watermark, now if what == "advance" else now - 1))
         test.finish()
         model.advance(1 << 60)
         out = [Fired(**row) for row in test.rows("out")]
@@ -170,6 +170,7 @@ LATE: list[Does] = [
 @given(st.lists(STEPS, max_size=12), st.sampled_from([SIZE, 4]))
 @example(LATE, SIZE)
 @example(LATE, 4)
+@example([("push", 2, 59), ("restart", 1, 0), ("push", 2, 50)], SIZE)
 def test_state_of_windows_is_that_of_dictionaries(does: Sequence[Does], slide: int) -> None:
     check_windows(does, slide)
 

@@ -46,6 +46,7 @@ class BroadcastState(Generic[K, V]):
         return self._here().items()
 
     def put(self, key: K, value: V) -> None:
+        """Sets an entry; an earlier value of it is replaced. In process_broadcast() only."""
         self._writable()[key] = value
 
     def remove(self, key: K) -> None:

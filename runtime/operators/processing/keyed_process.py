@@ -81,6 +81,7 @@ class Ctx:
     def __init__(self, timers: Timers, sides: Mapping[str, SideOutput[Any]], clock: Clock) -> None:
         self._clock = clock
         self.timers = timers
+        """The timers of the current key."""
         self.key: Any = None
         """The current key: the column's value; a tuple if there are several key columns."""
         self.event_time: int | None = None

@@ -98,6 +98,7 @@ class WindowCtx:
     def __init__(self, ctx: Ctx, timers: SetsTimers) -> None:
         self._ctx = ctx
         self.timers = WindowTimers(timers)
+        """The timers of the current window."""
 
     @property
     def watermark(self) -> int:

@@ -29,10 +29,12 @@ class TriggerResult(IntEnum):
 
     @property
     def fires(self) -> bool:
+        """Whether the window sends its result."""
         return bool(self & TriggerResult.FIRE)
 
     @property
     def purges(self) -> bool:
+        """Whether the window forgets its rows."""
         return bool(self & TriggerResult.PURGE)
 
 

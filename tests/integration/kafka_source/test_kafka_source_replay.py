@@ -177,7 +177,7 @@ def test_splits_can_be_added_while_others_are_read(
 
 
 def test_where_reading_starts(cluster: Any, new_topic: Any, splits_of: SplitsOf) -> None:
-    topic = new_topic("starts", partitions=2)
+    topic = new_topic("starts", partitions=2, config={"retention.ms": "-1"})  # the records are years old
     for i in range(10):
         cluster.produce(topic, b"x", timestamp=1_700_000_000_000 + i * 1000)
     zero, one = f"{topic}-0", f"{topic}-1"
