@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, TopicDescription
-from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
 from onceflow.connectors.kafka.transactions.prepared_writer import PreparedWriter
 from onceflow.connectors.kafka.transactions.sink_topics import OutputSettings
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter

@@ -15,13 +15,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, TopicDescription
-from onceflow.connectors.kafka.testing.fake import (
-    FakeClient,
-    FakeKafka,
-    FakeNetwork,
-    Impatience,
-    ProcessCrash,
-)
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeNetwork, Impatience, ProcessCrash
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Committable, SinkContext

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, ProducerIdentity, TopicDescription
-from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, Impatience, NoFaults
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeNetwork, Impatience, NoFaults
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
 from onceflow.connectors.kafka.transactions.owner import Claimant
 from onceflow.connectors.kafka.transactions.prepared_owner import IDS, ZOMBIES, PreparedOwner
 from onceflow.connectors.kafka.transactions.prepared_promise import PreparedPromise, PreparedTransaction
@@ -27,7 +28,7 @@ from tests.simulation.kafka_sink_world import Manifest, Rare, World, one_row
 
 
 class Prepared(PreparedWriter):
-    """With the world's name for sending what waits."""
+    """A PreparedWriter with the world's name for sending what waits."""
 
     def send_ahead(self) -> bool:
         return self.send()

@@ -42,7 +42,7 @@ IDS = 8
 for a checkpoint under way, one is being committed; the others are for checkpoints in a row that are not
 completed."""
 ZOMBIES = 4
-"""So many attempts are fenced at least: one that was believed dead may have begun another transaction after
+"""The attempts that are fenced at least: one that was believed dead may have begun another transaction after
 the attempt that took the checkpoint had fenced it."""
 _ATTEMPTS_MAX = 100
 """How many attempts back is looked, where no checkpoint tells which of them took it. What older ones have

@@ -73,13 +73,11 @@ class PreparedWriter:
     def topic(self, name: str) -> TopicDescription:
         """What is known of a topic. One that was not asked for before is looked up now, and waits for the
         broker. Raises Fatal if it does not exist. The task's thread."""
-        if self._topics.description(name) is None:
+        known = self._topics.description(name)
+        if known is None:
             with self._exclusively():
-                if not self._topics.add(name):
-                    raise Fatal(self._topics.missing(name))
-        found = self._topics.description(name)
-        assert found is not None, "it was asked for"
-        return found
+                known = self._topics.found(name)
+        return known
 
     def recover(self, committables: Sequence[Committable]) -> None:
         with self._recovery.under_way(), self._exclusively():

@@ -15,7 +15,7 @@ from onceflow.connectors.kafka.produce.record_size import refuse_too_large
 from onceflow.connectors.kafka.transactions.known_topics import KnownTopics
 from onceflow.connectors.waiting import NEVER_ANSWERED, SAFE, Patience, WaitForSystem, patiently
 from onceflow.runtime.contracts import SinkContext
-from onceflow.runtime.errors import UsageError
+from onceflow.runtime.errors import Fatal, UsageError
 
 T = TypeVar("T")
 
@@ -67,21 +67,17 @@ class SinkTopics:
         found = self.ask(self._known.look_up, first)
         for topic in self._settings.topics:
             if topic not in found:
-                raise UsageError(self.missing(topic))
+                raise UsageError(_missing(self._context.uid, topic))
 
     def description(self, name: str) -> TopicDescription | None:
         """What is known of a topic; None: it has not been asked for. Any thread."""
         return self._known.descriptions.get(name)
 
-    def add(self, name: str) -> bool:
-        """Ask for one more topic. False: it does not exist."""
-        return self.ask(lambda: self._known.add(name))
-
-    def missing(self, topic: str) -> str:
-        return (
-            f"sink {self._context.uid!r}: topic {topic!r} does not exist: create it with the partitions and "
-            "the retention it should have, and start the job again"
-        )
+    def found(self, name: str) -> TopicDescription:
+        """Ask for one more topic. Raises Fatal if it does not exist."""
+        if not self.ask(lambda: self._known.add(name)):
+            raise Fatal(_missing(self._context.uid, name))
+        return self._known.descriptions[name]
 
     def refresh(self) -> None:
         """Ask again, if the answers are minutes old."""
@@ -101,3 +97,10 @@ class SinkTopics:
     def _wait(self, timeout_ms: int, advice: str) -> Patience:
         clock, on_wait = self._context.clock, self._context.on_wait
         return WaitForSystem("Kafka sink", clock, on_wait, timeout_ms, self._closed, advice)
+
+
+def _missing(uid: str, topic: str) -> str:
+    return (
+        f"sink {uid!r}: topic {topic!r} does not exist: create it with the partitions and the retention it "
+        "should have, and start the job again"
+    )

@@ -22,7 +22,7 @@ from onceflow.connectors.kafka.transactions.sink_topics import OutputSettings, S
 from onceflow.connectors.recovery import Recovery
 from onceflow.connectors.waiting import Patience
 from onceflow.runtime.contracts import Committable, SinkContext
-from onceflow.runtime.errors import Fatal, Retryable
+from onceflow.runtime.errors import Retryable
 from onceflow.runtime.records import Records
 
 _RECOVERY_EXTRA_S = 60
@@ -81,13 +81,11 @@ class StagedWriter:
     def topic(self, name: str) -> TopicDescription:
         """What is known of a topic; looked up again every few minutes. One that was not asked for before is
         looked up now, and waits for the broker. Raises Fatal if it does not exist. The task's thread."""
-        if self._topics.description(name) is None:
+        known = self._topics.description(name)
+        if known is None:
             with self._exclusively():
-                if not self._topics.add(name):
-                    raise Fatal(self._topics.missing(name))
-        found = self._topics.description(name)
-        assert found is not None, "it was asked for"
-        return found
+                known = self._topics.found(name)
+        return known
 
     def recover(self, committables: Sequence[Committable]) -> None:
         with self._recovery.under_way(), self._exclusively():

@@ -14,7 +14,7 @@ from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SinkContext
-from onceflow.runtime.errors import GraphError, OptionError, Retryable, UsageError
+from onceflow.runtime.errors import GraphError, OptionError, UsageError
 from onceflow.sinks.kafka import KafkaSink
 
 SCHEMA = pa.schema([("user", pa.string()), ("n", pa.int64()), ("h", HEADERS_TYPE), ("p", pa.int32())])
@@ -95,10 +95,3 @@ def context(interval_ms: int) -> SinkContext:
 def test_what_a_checkpoint_promises_outlives_a_restart(options: dict[str, Any], interval_ms: int) -> None:
     with pytest.raises(UsageError, match="sink 'out': two_phase=True with transaction_timeout"):
         sink(two_phase=True, **options).open_writer(context(interval_ms))
-
-
-def test_staged_output_may_have_checkpoints_as_rare_as_one_likes() -> None:
-    """It is opened, and finds no broker."""
-    nowhere = KafkaSink("127.0.0.1:1", "out", delivery_timeout=1)
-    with pytest.raises(Retryable, match="gave up"):
-        nowhere.open_writer(context(1 << 40))
