@@ -46,6 +46,10 @@ class RowSizes:
             self._row_bytes = self._sampled()
         return rows * self._row_bytes
 
+    def rows_in(self, memory_bytes: int) -> int:
+        """How many rows take so much, about; at least one."""
+        return max(1, memory_bytes // max(_ROW_BYTES, self._row_bytes))
+
     def _sampled(self) -> int:
         live = self._table.live_rows().all()
         count = min(SAMPLE_ROWS, len(live))

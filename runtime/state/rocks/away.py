@@ -61,8 +61,8 @@ class SomeAway:
         """`changed`: in the order of their ids; none of them is in memory."""
         inside = covers.holds(changed[:, 0])
         first = int(np.searchsorted(changed[:, 0], np.uint64(covers.first)))
-        self._before = row_ids(changed[:first])
-        self._behind = row_ids(changed[first + int(np.count_nonzero(inside)) :])
+        self._before = changed[:first]
+        self._behind = changed[first + int(np.count_nonzero(inside)) :]
         [first_id, last_id] = row_ids(np.array([[covers.first, 0], [covers.last, (1 << 64) - 1]], np.uint64))
         self._split = split
         # Two, since what is counted is not to be kept in memory until it is written.
@@ -85,12 +85,18 @@ class SomeAway:
     def _counted_ids(self) -> Iterator[bytes]:
         """The id of each row."""
         if self._split is None:
-            return chain(self._before, self._counted.ids(), self._behind)
+            return chain(_ids(self._before), self._counted.ids(), _ids(self._behind))
         return (row_id for row_id, _ in self._rows_of(self._counted))
 
     def _rows_of(self, frozen: FrozenSlice) -> Iterator[tuple[bytes, bytes]]:
-        found = chain(frozen.of(self._before), frozen.rows(), frozen.of(self._behind))
+        found = chain(frozen.of(_ids(self._before)), frozen.rows(), frozen.of(_ids(self._behind)))
         return _split_rows(found, self._split)
+
+
+def _ids(identities: Identities) -> Iterator[bytes]:
+    """The id of each, some at a time: each is an object of its own."""
+    for first in range(0, len(identities), _COUNTED_ROWS):
+        yield from row_ids(identities[first : first + _COUNTED_ROWS])
 
 
 def _split_rows(found: Iterator[tuple[bytes, bytes]], split: Split | None) -> Iterator[tuple[bytes, bytes]]:
