@@ -13,10 +13,10 @@ the snapshot takes to be written by the thread it is written on. Then a restore 
 the last checkpoint was written, by a thread of its own while records go on coming; the last one is restored.
 Files go that the newest checkpoint does not name.
 
-Every backend runs in a process of its own. Rates are rows per second of this thread's CPU time, of the
-process's (RocksDB's threads and the one that writes checkpoints among them), and by the clock. Memory is what
-the process has more than before the first record, looked at twenty times a second: the median, and the most;
-`scratch_mb` is what RocksDB has on disk. Prints one JSON object per backend.
+Every backend runs in a process of its own, and each restore in another. Rates are rows per second of this
+thread's CPU time, of the process's (RocksDB's threads and the one that writes checkpoints among them), and by
+the clock. Memory is what the process has more than before the first record, looked at twenty times a second:
+the median, and the most; `scratch_mb` is what RocksDB has on disk. Prints one JSON object per backend.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,10 +191,7 @@ class Measured:
     """One backend in this process."""
 
     def __init__(self, options: StateOptions, letters: int, folder: str, checkpoint_s: float | None) -> None:
-        self._options, self._create = options, partial(create, letters)
-        self._operator = self._opened()
-        for _ in range(WARM_BATCHES):
-            self._push(np.zeros(BATCH_ROWS, np.int64))
+        self._operator = warm(options, letters)
         self._memory = Memory()
         self._checkpoints = Checkpoints(self._operator, folder, checkpoint_s)
         self.found: dict[str, Any] = {
@@ -208,7 +204,7 @@ class Measured:
         slowest_s = 0.0
         for first in range(0, rows, BATCH_ROWS):
             began_s = time.monotonic()
-            self._push(users(first))
+            push(self._operator, users(first))
             slowest_s = max(slowest_s, time.monotonic() - began_s)
             self._checkpoints.between_batches()
         self.found[name] = {
@@ -219,8 +215,8 @@ class Measured:
             **self._memory.taken(),
         }
 
-    def barrier(self) -> None:
-        """The last checkpoint, and what it takes to restore it."""
+    def barrier(self) -> StateHandle:
+        """The last checkpoint."""
         handle = self._checkpoints.complete()
         pauses_ms = self._checkpoints.pauses_ms
         self.found["checkpoints"] = {
@@ -232,39 +228,50 @@ class Measured:
         found = [file.stat().st_size for folder in scratch for file in folder.path.rglob("*")]
         self.found["scratch_mb"] = sum(found) >> 20
         del scratch
-        self._operator.close()
-        del self._operator
-        gc.collect()
-        began_s, cpu_before_s = time.monotonic(), time.process_time()
-        restored = self._opened()
-        restored.restore([self._checkpoints.files.read(handle, GROUPS)])
-        self.found["restore"] = {
-            "s": round(time.monotonic() - began_s, 2),
-            "cpu_s": round(time.process_time() - cpu_before_s, 2),
-            **self._memory.taken(),
-        }
-        restored.close()
         self._memory.close()
-
-    def _opened(self) -> ProcessOperator:
-        operator, state = self._create(), state_backend(self._options)
-        operator.open(replace(LONE_SUBTASK, state=state), Collected())
-        return operator
-
-    def _push(self, users: np.ndarray[Any, Any]) -> None:
-        batch = pa.record_batch([pa.array(users, pa.int64())], arrow_schema(Visit))
-        self._operator.on_records(Records(batch, np.zeros(len(users), np.int64), hash_keys(batch, ["user"])))
+        self._operator.close()
+        return handle
 
 
-def measure(options: StateOptions, given: argparse.Namespace, folder: str) -> None:
+def warm(options: StateOptions, letters: int) -> ProcessOperator:
+    """An operator that has had a few batches of one key: what is measured as memory is that of the state."""
+    operator, state = create(letters), state_backend(options)
+    operator.open(replace(LONE_SUBTASK, state=state), Collected())
+    for _ in range(WARM_BATCHES):
+        push(operator, np.zeros(BATCH_ROWS, np.int64))
+    return operator
+
+
+def push(operator: ProcessOperator, users: np.ndarray[Any, Any]) -> None:
+    batch = pa.record_batch([pa.array(users, pa.int64())], arrow_schema(Visit))
+    operator.on_records(Records(batch, np.zeros(len(users), np.int64), hash_keys(batch, ["user"])))
+
+
+def restore(options: StateOptions, letters: int, folder: str, handle: StateHandle) -> dict[str, float]:
+    """What it takes to restore a checkpoint."""
+    warm(options, letters).close()
+    memory, operator = Memory(), create(letters)
+    began_s, cpu_before_s = time.monotonic(), time.process_time()
+    operator.open(replace(LONE_SUBTASK, state=state_backend(options)), Collected())
+    operator.restore([StateFiles(LocalStore(folder), 2).read(handle, GROUPS)])
+    found = {
+        "s": round(time.monotonic() - began_s, 2),
+        "cpu_s": round(time.process_time() - cpu_before_s, 2),
+        **memory.taken(),
+    }
+    operator.close()
+    return found
+
+
+def measure(options: StateOptions, given: argparse.Namespace, folder: str) -> tuple[Any, StateHandle]:
     rng, keys = np.random.default_rng(511), given.keys
     measured = Measured(options, given.letters, folder, given.checkpoint_s)
     measured.found |= {"keys": keys, "letters": given.letters}
     measured.rate("fill", keys, lambda first: np.arange(first, first + BATCH_ROWS))
     measured.rate("hot", given.rows, lambda _: rng.integers(keys - keys // HOT_PART, keys, BATCH_ROWS))
     measured.rate("cold", given.rows, lambda _: rng.integers(0, keys, BATCH_ROWS))
-    measured.barrier()
-    print(json.dumps(measured.found), flush=True)
+    handle = measured.barrier()
+    return measured.found, handle
 
 
 def main() -> None:
@@ -278,15 +285,14 @@ def main() -> None:
     parser.add_argument("--only", choices=("heap", "rocksdb"))
     given = parser.parse_args()
     snapshots = SnapshotOptions(are_incremental=given.checkpoint_s is not None)
-    memory_bytes = given.memory << 20
+    memory_bytes, context = given.memory << 20, multiprocessing.get_context("spawn")
     for options in (StateOptions(snapshots=snapshots), StateOptions("rocksdb", memory_bytes, snapshots)):
         if given.only in (None, options.backend):
             folder = str(Path(given.folder) / options.backend)
-            process = multiprocessing.get_context("spawn").Process(
-                target=measure, args=(options, given, folder)
-            )
-            process.start()
-            process.join()
+            with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as processes:
+                found, handle = processes.submit(measure, options, given, folder).result()
+                restored = processes.submit(restore, options, given.letters, folder, handle).result()
+            print(json.dumps(found | {"restore": restored}), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s
 from onceflow.runtime.state.columns import GrowableColumn
@@ -27,6 +26,7 @@ from onceflow.runtime.state.overflow import NO_ROWS, NO_WAKE_MS
 from onceflow.runtime.state.rocks.away import AllAway, Away, SomeAway, Split
 from onceflow.runtime.state.rocks.database import WRITE_ROWS, Database, Wake
 from onceflow.runtime.state.rocks.frozen_tiers import FrozenTiers
+from onceflow.runtime.state.rocks.kept_memory import KeptMemory
 from onceflow.runtime.state.rocks.row_codec import RowCodec
 from onceflow.runtime.state.rocks.row_ids import (
     Identities,
@@ -85,6 +85,7 @@ class RocksUnits(ABC):
         self._passed: dict[int, int] = {}
         """For each kind: no earlier time is in RocksDB, though some may have been deleted there."""
         self._went = Went()
+        self._kept_memory = KeptMemory()
         share.join()
 
     # --- What a unit is ---
@@ -215,8 +216,7 @@ class RocksUnits(ABC):
             in_order = [contents[place] for place in order.tolist()]
             self._database.put(zip(row_ids(identities[order]), in_order, strict=True))
             first += len(contents)
-        # What the allocator keeps of such pieces would be memory beside the bound.
-        pa.default_memory_pool().release_unused()
+        self._kept_memory.give_back()
         before = self._stored()[units]
         self._units += int(np.count_nonzero(before == 0))
         self._rows += int(np.sum(counts - before))

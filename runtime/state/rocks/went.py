@@ -22,7 +22,7 @@ class Went:
 
     def __init__(self) -> None:
         self._parts: list[_Part] = []
-        """In the order in which it was noted."""
+        """What was noted, the earliest first."""
         self.nbytes = 0
         """What it takes in memory, which grows with what has changed since the last durable snapshot."""
 
