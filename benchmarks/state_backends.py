@@ -7,7 +7,7 @@
 
 Each key has a number and a text of `--letters` letters, which are drawn at random and don't compress; each
 record reads both and writes the number. First all keys come once (`fill`), then keys drawn at random: from
-the last twentieth that came (`hot`), and from all of them (`cold`). Then a barrier: its pause, and how long
+the last fiftieth that came (`hot`), and from all of them (`cold`). Then a barrier: its pause, and how long
 the snapshot takes to be written by the thread it is written on. Then a restore of that snapshot. With
 `--checkpoint-s` there are incremental checkpoints from the first record on: a barrier so many seconds after
 the last checkpoint was written, by a thread of its own while records go on coming; the last one is restored.
@@ -58,7 +58,7 @@ from onceflow.runtime.types.record_types import arrow_schema
 from onceflow.runtime.types.records_of_columns import RecordReader
 
 BATCH_ROWS = 5_000
-HOT_PART = 20
+HOT_PART = 50
 WARM_BATCHES = 20
 LETTERS = 100
 LOOK_S = 0.05
