@@ -127,9 +127,10 @@ class RocksUnits(ABC):
             below: Away = AllAway(self._database, away, self.split)
             return self._frozen(live, below, twice, max_parallelism)
         self._note_gone()
-        went = self._away_changed(increments.base)
+        went = self._went.freeze(increments.base)
         units_away = self._units - len(both)
-        units, increment = increments.next(self._live_units(), table.identities[:, 0], units_away, len(went))
+        changed = min(len(went), units_away)
+        units, increment = increments.next(self._live_units(), table.identities[:, 0], units_away, changed)
         increment = replace(increment, table_rows=len(live) + away)
         if increment.is_whole:
             below = AllAway(self._database, away, self.split)
@@ -232,12 +233,6 @@ class RocksUnits(ABC):
         step = min(WRITE_ROWS, self._sizes.rows_in(_PIECE_BYTES))
         for first in range(0, len(rows), step):
             yield self._codec.encode(frozen.piece(first, min(first + step, len(rows))))
-
-    def _away_changed(self, base: int) -> Identities:
-        """The units that are away, with changes that the snapshot `base` has not, in the order of their
-        ids."""
-        ids = self._went.since(base)
-        return np.asarray(ids[self._in_memory.find_identities(ids) == NOT_THERE])
 
     def _frozen(self, rows: LiveRows, away: Away, twice: Identities, max_parallelism: int) -> FrozenRows:
         hot = self._in_memory.freeze_rows(rows, max_parallelism)
