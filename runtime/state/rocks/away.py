@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from onceflow.runtime.state.increments import HASH_MAX, Slice
+from onceflow.runtime.state.increments import HASH_MAX, NO_IDENTITIES, Slice
 from onceflow.runtime.state.rocks.database import Database, FrozenSlice
 from onceflow.runtime.state.rocks.row_ids import Identities, are_among, identities_of, row_ids
 from onceflow.runtime.state.rocks.went import FrozenWent
@@ -60,7 +60,7 @@ class SomeAway:
 
     def __init__(self, database: Database, went: FrozenWent, covers: Slice, split: Split | None) -> None:
         """`went`: the rows, of which some may be in memory, too."""
-        self._went, self._covers = went, covers
+        self._went, self._covers, self._twice = went, covers, NO_IDENTITIES
         [first_id, last_id] = row_ids(np.array([[covers.first, 0], [covers.last, (1 << 64) - 1]], np.uint64))
         self._split = split
         # Two, since what is counted is not to be kept in memory until it is written.
@@ -71,7 +71,7 @@ class SomeAway:
         return False
 
     def count(self, twice: Identities) -> int:
-        found = 0
+        found, self._twice = 0, twice
         counted = self._counted_ids()
         while ids := list(islice(counted, _COUNTED_ROWS)):
             found += len(ids) - int(np.count_nonzero(are_among(identities_of(ids), twice)))
@@ -92,15 +92,14 @@ class SomeAway:
 
     def _before(self) -> Iterator[bytes]:
         """The ids of those that went, before the slice."""
-        return _ids(self._went.between(0, self._covers.first - 1))
+        return self._ids(self._went.between(0, self._covers.first - 1))
 
     def _behind(self) -> Iterator[bytes]:
-        return _ids(self._went.between(self._covers.last + 1, HASH_MAX))
+        return self._ids(self._went.between(self._covers.last + 1, HASH_MAX))
 
-
-def _ids(found: Iterator[Identities]) -> Iterator[bytes]:
-    for identities in found:
-        yield from row_ids(identities)
+    def _ids(self, found: Iterator[Identities]) -> Iterator[bytes]:
+        for identities in found:
+            yield from row_ids(identities[~are_among(identities, self._twice)])
 
 
 def _split_rows(found: Iterator[tuple[bytes, bytes]], split: Split | None) -> Iterator[tuple[bytes, bytes]]:

@@ -41,6 +41,9 @@ from onceflow.runtime.state.table import NOT_THERE, LiveRows
 _GOING_PART = 16
 """One part of so many goes at once: were it less, rows would be renumbered more often, were it more, it would
 take longer at a time."""
+_OF_OBJECTS = 4 / 3
+"""What values that are Python objects take, with the holes that those leave which went (measured with
+benchmarks/state_backends.py)."""
 _PIECE_BYTES = 1 << 21
 """About so much of the rows that go or come back becomes bytes, or columns, at once: it is in memory several
 times meanwhile."""
@@ -65,7 +68,7 @@ class RocksUnits(ABC):
         self._in_memory = table
         self._share = share
         self._rows_min = rows_min
-        self._sizes = RowSizes(table)
+        self._sizes = RowSizes(table, _OF_OBJECTS)
         self._database = database
         self._start_column = start_column
         starts = [] if start_column is None else [start_column]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from onceflow.runtime.state.increments import HASH_MAX
+from onceflow.runtime.state.increments import HASH_MAX, NO_IDENTITIES
 from onceflow.runtime.state.rocks.row_ids import Identities, last_places
 
 _RANGE_UNITS = 1 << 17
@@ -73,11 +73,8 @@ class FrozenWent:
             first = end + 1
 
     def _range(self, first: np.uint64, last: np.uint64) -> Identities:
-        ids, is_there, is_new = (
-            [np.zeros((0, 2), np.uint64)],
-            [np.zeros(0, np.bool_)],
-            [np.zeros(0, np.bool_)],
-        )
+        no = np.zeros(0, np.bool_)
+        ids, is_there, is_new = [NO_IDENTITIES], [no], [no]
         for part in self._parts:
             hashes = part.identities[:, 0]
             chosen = np.flatnonzero((hashes >= first) & (hashes <= last))
