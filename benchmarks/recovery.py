@@ -2,6 +2,7 @@
 
     python benchmarks/recovery.py --keys 1000000 --kills 5
     python benchmarks/recovery.py --keys 1000000 --rescales 9 --master 'local[4]'
+    python benchmarks/recovery.py --keys 1000000 --rescales 9 --master 'local[4]' --state-backend rocksdb
 
 The job holds a sum per key and copies its input to the output. When all keys are in a checkpoint, records
 go on coming, 200 a second; the slot's process is killed; what counts is when a read_committed consumer
@@ -187,6 +188,8 @@ def main() -> None:
     parser.add_argument("--rescales", type=int, default=0, help="so many instead of kills")
     parser.add_argument("--master", default="local[1]")
     parser.add_argument("--checkpoint-interval", default="1 s")
+    parser.add_argument("--state-backend", default="heap")
+    parser.add_argument("--state-memory", help="of a slot's state; as it is without the option")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as name, EmbeddedKafka(Path(name)) as kafka:
         topics = {role: kafka.create_topic(role, PARTITIONS) for role in ("input", "totals", "output")}
@@ -196,6 +199,8 @@ def main() -> None:
             ONCEFLOW, "run", str(JOB), "--master", options.master, "--parallelism", "1",
             "--checkpoint-dir", str(Path(name) / "checkpoints"),
             "--checkpoint-interval", options.checkpoint_interval, "--json",
+            "--state-backend", options.state_backend,
+            *(["--state-memory", options.state_memory] if options.state_memory else []),
             "--", "--bootstrap-servers", kafka.bootstrap_servers,
             *(part for role, topic in topics.items() for part in (f"--{role}", topic)),
         ]  # fmt: skip

@@ -42,27 +42,27 @@ _ANY_TOPIC = "topic"
 class KafkaSink:
     """Writes each row as one record of a topic. A Sink; opens nothing when it is made.
 
-    `topic` is that of all rows. Or `topic_column` names a text column with the topic of each row, and `topic`
-    is that of rows where it is null. All topics have to exist; a row for one that does not ends the job and
-    is named.
+    `topic` is the topic of all rows. Or `topic_column` names a text column with the topic of each row, and
+    rows where it is null go to `topic`. All topics have to exist; a row for a missing topic ends the job,
+    which names the topic.
 
     `value` and `key_format` encode; `key` names the column or columns of the record's key (text and
     binary as they are, others by key_format=Json()), which stay part of the value. Rows go to the
-    partition that Java's producers choose for the key (murmur2); rows without a key go, batch by batch,
-    to one partition after the other. `partitioner` may name an integer column with the partition
+    partition that Java's producers choose for the key (murmur2); rows without a key go to the
+    partitions in turn, batch by batch. `partitioner` may name an integer column with the partition
     instead; `headers` a column of type list<struct<key: string, value: binary>>.
 
     `upsert=True`: the topic is a changelog by key, as compacted topics are. Streams with updates and deletes
-    may be written: a delete becomes a record with the key and no value, what a row was before a change is
-    not written, and the engine keeps the order of a key's rows. Otherwise such streams are refused.
+    may be written: a delete becomes a record with the key and no value, the old row of an update is not
+    written, and the engine keeps the order of a key's rows. Without it, such streams are refused.
 
     `timestamp`: "wall-clock", the time at which the row is sent; "event-time" is refused when the topic's
     retention would delete the output soon.
 
     The ledger that makes the output exactly once is an offset on `ledger_topic`, an empty topic which is
-    created if it is not there. `delivery_timeout`: how long the broker may be away before the attempt fails;
-    None: 2 min, but 15 s when the job has never run. `librdkafka`: further settings by their own names (SASL,
-    SSL, linger, compression).
+    created if it is missing. `delivery_timeout`: how long the broker may be away before the attempt fails;
+    None: 2 min, but 15 s if the job has never run. `librdkafka`: further settings under their own names
+    (SASL, SSL, linger, compression).
 
     `two_phase`: rows are written once, as they come, into a transaction that is prepared at the barrier and
     committed when the checkpoint is durable; nothing of them is in the checkpoint folder. So epochs may be

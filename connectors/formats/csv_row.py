@@ -55,8 +55,8 @@ class CsvRow:
     """`CsvRow(Purchase)` reads and writes the columns of a record type or an Arrow schema; `CsvRow()` writes
     any rows without nested columns.
 
-    `columns`: the names of the cells, in their order; a name that is no field is skipped; None: the fields.
-    `header`: each value has a line with the names above its own. `on_null` is what a value that is not there
+    `columns`: the names of the cells, in order; a name that is not a field is skipped; None: the fields.
+    `header`: each value has a line with the names above its own. `on_null` says what a missing value
     (a Kafka tombstone) means: "error": a bad record; "skip": no row.
 
     Raises OptionError at once for a type that a cell can't hold.

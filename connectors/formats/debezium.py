@@ -60,17 +60,16 @@ class _Source:
 class Debezium:
     """`Debezium(Json(Order))`, `Debezium(Avro(Order, registry=...))`: the rows of a table with the columns of
     a record type or an Arrow schema, and what happened to them. A KafkaSource with this value is a changelog:
-    filter, map and select keep what each row does, and a sink that knows updates and deletes takes it, as
-    PostgresSink does with a key.
+    filter, map and select keep what each row does, and a sink that supports updates and deletes accepts it,
+    as PostgresSink does with a key.
 
-    `before`: "required": an update or a delete that does not have its row as it was is a bad record;
-    "optional": such an update is its new row alone, which a sink by key takes, while a filter may leave the
-    old row there.
+    `before`: "required": an update or a delete without its old row is a bad record; "optional": such an
+    update is its new row alone, which is right for a sink by key, while a filter may leave the old row there.
 
     `op_column`, `ts_column`, `source_ts_column`, `table_column`: names for columns with the change's letter,
     the time at which Debezium saw it, the time at which the database made it, and the table.
 
-    It can only be read. Raises OptionError at once for what can't be in an envelope.
+    It can only be read. Raises OptionError at once for a format that can't be in an envelope.
     """
 
     row: Any

@@ -29,7 +29,7 @@ _TEXT = (pa.string(), pa.large_string())
 @explained
 @dataclass(frozen=True)
 class Raw:
-    """The bytes themselves, in one binary column. A value that is not there (a tombstone) is null, and
+    """The bytes themselves, in one binary column. A missing value (a tombstone) is null, and
     null is written as no value. Writing takes that column of the rows and leaves the others out."""
 
     column: str = "value"

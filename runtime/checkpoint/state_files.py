@@ -44,6 +44,11 @@ COMPRESS_FROM_BYTES = 1 << 16
 PIECE_ROWS = 1 << 15
 """What a piece of a table takes while it is made and encoded is used again for the next one: to get memory
 that was never used, tens of megabytes of it, costs more than all that is done there."""
+PIECE_BYTES = 1 << 20
+"""A piece has fewer rows where so many would be larger: it is in memory several times while it is made and
+encoded, and when it is restored, beside what the state may take there."""
+FIRST_ROWS = 1 << 10
+"""How many the first piece has, which tells how large rows are."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
@@ -206,11 +211,15 @@ def _write_table(file: BinaryIO, path: str, name: str, rows: FrozenRows, key_gro
 def _stream(name: str, rows: FrozenRows, key_groups: range, counts: Int64s) -> Iterator[pa.Buffer | bytes]:
     """An IPC stream of these rows in pieces of its bytes. Counts the rows of each key group."""
     schema_bytes, options = 0, pa.ipc.IpcWriteOptions(use_threads=False)
-    for first in range(0, max(1, len(rows)), PIECE_ROWS):
-        batch = rows.piece(first, min(first + PIECE_ROWS, len(rows)))
+    first, piece_rows, total = 0, FIRST_ROWS, len(rows)
+    while first < total or not schema_bytes:
+        batch = rows.piece(first, min(first + piece_rows, total))
         _count(batch, name, key_groups, counts)
-        if not first and batch.nbytes >= COMPRESS_FROM_BYTES:
+        row_bytes = batch.nbytes // max(1, batch.num_rows) + 1
+        if not first and row_bytes * total >= COMPRESS_FROM_BYTES:
             options.compression = "lz4"
+        first += piece_rows
+        piece_rows = min(PIECE_ROWS, max(1, PIECE_BYTES // row_bytes))
         # Each piece is encoded as a stream of its own, without the schema but for the first, and the end.
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:

@@ -30,6 +30,7 @@ from onceflow.runtime.state.operator_state import FrozenState
 from onceflow.runtime.state.overflow import NO_ROWS, GroupedOverflow, GroupsInMemory, Overflow
 from onceflow.runtime.state.rocks.rocks_groups import RocksGroups
 from onceflow.runtime.state.rocks.rocks_units import RocksUnits
+from onceflow.runtime.state.rocks.went import Went
 from onceflow.runtime.state.snapshot_options import SnapshotOptions
 from onceflow.runtime.state.table import Layout
 from onceflow.runtime.testing.conformance.tables import Numbers
@@ -351,16 +352,16 @@ def oldest_wins(identities: Any, newer: Any, covered: Any) -> Any:
 
 def unnoted(self: RocksUnits, units: Indices, counts: Any) -> None:
     """A row that goes with a change which no snapshot has is not remembered."""
-    went = self._went.copy()
+    went, self._went = self._went, Went()
     REAL_WRITE(self, units, counts)
-    self._went[:] = went
+    self._went = went
 
 
 def unforgotten(self: RocksUnits, units: Indices, *identities: Any) -> None:
     """A row that went with a change which no snapshot has is looked for though it was removed since."""
-    went = self._went.copy()
+    went, self._went = self._went, Went()
     REAL_FORGET(self, units, *identities)
-    self._went[:] = went
+    self._went = went
 
 
 def undeleted(self: RocksGroups, identities: Any) -> None:

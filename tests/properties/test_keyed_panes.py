@@ -18,6 +18,7 @@ from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.state.rocks.rocks_groups import RocksGroups
 from onceflow.runtime.state.rocks.rocks_units import RocksUnits
+from onceflow.runtime.state.rocks.went import Went
 from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 from tests.properties.test_windows import (
@@ -208,9 +209,9 @@ def undeleted(self: RocksGroups, identities: Any) -> None:
 
 def unnoted(self: RocksUnits, units: Any, counts: Any) -> None:
     """A key that goes with a change which no snapshot has is not remembered."""
-    went = self._went.copy()
+    went, self._went = self._went, Went()
     REAL_WRITE(self, units, counts)
-    self._went[:] = went
+    self._went = went
 
 
 def unfired(piece: Any) -> Any:

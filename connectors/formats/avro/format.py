@@ -60,19 +60,19 @@ class Avro:
     NamedTuple, an Arrow schema or an Avro schema (JSON text, or the same as a dict); `Avro(registry=...)`
     encodes any rows, as every Avro does.
 
-    `registry`: the URL of a schema registry; or the settings of confluent-kafka's SchemaRegistryClient by
+    `registry`: the URL of a schema registry; or the settings of confluent-kafka's SchemaRegistryClient under
     their own names ({"url": ..., "basic.auth.user.info": ...}); or a mapping of ids to schemas. Without
-    one, `framing="none"`: plain datums, whose writer's schema is the reader's.
+    one, use `framing="none"`: plain datums, whose writer's schema is the reader's.
 
-    Rows are written with the Avro schema if one is given, else with one made from their columns, in which
-    the record is called `name` (the record type's name, or Record). It is registered under `subject`
-    (by a KafkaSink, if none is given, what `subject_strategy` says: "topic": `<topic>-value` or
+    Rows are written with the Avro schema if one is given, and otherwise with one made from their columns,
+    in which the record is called `name` (the record type's name, or Record). It is registered under `subject`
+    (if none is given, a KafkaSink uses `subject_strategy`: "topic": `<topic>-value` or
     `<topic>-key`; "record": the record's full name; "topic_record": `<topic>-<full name>`), or only looked up
     there if `auto_register` is False. `references`: the schemas that the given one refers to by name.
 
-    `on_null` is what a value that is not there (a Kafka tombstone) means: "error": a bad record; "skip":
-    no row; "nulls": a row of nulls, for which every field must be nullable. `registry_timeout`: how long
-    a registry that is away is waited for before the attempt fails.
+    `on_null` says what a missing value (a Kafka tombstone) means: "error": a bad record; "skip": no row;
+    "nulls": a row of nulls, for which every field must be nullable. `registry_timeout`: how long to wait
+    for a registry that is unavailable before the attempt fails.
 
     Raises OptionError or GraphError at once if a type has no Avro form or an option is wrong.
     """

@@ -81,24 +81,24 @@ class Json:
     """`Json(Purchase)` decodes into the columns of a record type or an Arrow schema; `Json()` encodes any
     rows, as every Json does.
 
-    `on_null` is what a value that is not there (a Kafka tombstone) means: "error": a bad record;
+    `on_null` says what a missing value (a Kafka tombstone) means: "error": a bad record;
     "skip": no row; "nulls": a row of nulls, for which every field must be nullable.
 
-    `extra` is what becomes of a field that nobody declared: "ignore": nothing; "forbid": a bad record, at
-    any depth; "collect": those of the outermost object go into the record's field `extra: dict[str, Any]`,
-    and are written back from there. None: what the record type says (pydantic's extra="forbid", msgspec's
-    forbid_unknown_fields), else "ignore".
+    `extra` says what becomes of an undeclared field: "ignore": it is left out; "forbid": the record is bad,
+    at any depth; "collect": those of the outermost object go into the record's field `extra: dict[str, Any]`,
+    and are written back from there. None: the record type decides (pydantic's extra="forbid", msgspec's
+    forbid_unknown_fields); otherwise they are ignored.
 
-    `zone` ("Europe/Berlin") is where the clocks hang that datetimes without an offset were read from. A time
-    that comes twice there, or never, is a bad record; None: so is every one without an offset.
+    `zone` ("Europe/Berlin") is the time zone of datetimes without an offset. A local time that occurs twice
+    there, or never, makes a bad record. None: so does every datetime without an offset.
 
-    `json_schema` (text, or a dict) is what every value that is read or written has to be.
-    With a `registry` (the URL of a schema registry; settings of confluent-kafka's SchemaRegistryClient by
-    their own names; or a mapping of ids to schemas) values have Confluent's wire format, and are compared
-    with the schema they were written with if none is given; `validate=False`: with none. Rows are written
-    with the schema that is given, or with one made from their columns, whose title is `name`; `references`
-    are what a given one refers to. `subject`, `subject_strategy`, `auto_register`, `registry_timeout`: as
-    in `Avro`.
+    `json_schema` (text, or a dict) is the schema to which every value that is read or written must conform.
+    With a `registry` (the URL of a schema registry; settings of confluent-kafka's SchemaRegistryClient under
+    their own names; or a mapping of ids to schemas) values have Confluent's wire format. If no schema is
+    given, they are validated against the one they were written with; `validate=False` switches this off.
+    Rows are written with the given schema, or with one made from their columns, whose title is `name`;
+    `references` are what a given one refers to. For `subject`, `subject_strategy`, `auto_register` and
+    `registry_timeout` see `Avro`.
 
     Raises OptionError or GraphError at once if a type has no JSON form.
     """

@@ -57,24 +57,24 @@ from onceflow.runtime.types.value_types import RecordType
 @dataclass(frozen=True)
 class Protobuf:
     """`Protobuf(shop_pb2.Purchase, registry="http://localhost:8081")` reads and writes messages of a class
-    that protoc has written; `Protobuf("shop.binpb", name="shop.Purchase", ...)` those of a descriptor set
+    that protoc has generated; `Protobuf("shop.binpb", name="shop.Purchase", ...)` those of a descriptor set
     (`protoc --include_imports --descriptor_set_out=shop.binpb shop.proto`).
 
-    The columns are the message's fields, or those of a record type or an Arrow schema that is given as `of`,
-    which may leave fields out.
+    The columns are the message's fields, or those of the record type or Arrow schema `of`, which may leave
+    fields out.
 
-    `registry`: the URL of a schema registry; or the settings of confluent-kafka's SchemaRegistryClient by
+    `registry`: the URL of a schema registry; or the settings of confluent-kafka's SchemaRegistryClient under
     their own names ({"url": ..., "basic.auth.user.info": ...}); or a mapping of ids to schemas, as text of a
-    .proto file or a descriptor in base64. Without one, `framing="none"`: messages alone.
+    .proto file or a descriptor in base64. Without one, use `framing="none"`: messages alone.
 
-    The message's file is registered under `subject` (by a KafkaSink, if none is given, what
-    `subject_strategy` says: "topic": `<topic>-value` or `<topic>-key`; "record": the message's full name;
+    The message's file is registered under `subject` (if none is given, a KafkaSink uses
+    `subject_strategy`: "topic": `<topic>-value` or `<topic>-key`; "record": the message's full name;
     "topic_record": `<topic>-<full name>`), and the files that it imports under their names; or they are only
     looked up there if `auto_register` is False.
 
-    `on_null` is what a value that is not there (a Kafka tombstone) means: "error": a bad record; "skip":
-    no row; "nulls": a row of nulls, for which every field must be nullable. `registry_timeout`: how long
-    a registry that is away is waited for before the attempt fails.
+    `on_null` says what a missing value (a Kafka tombstone) means: "error": a bad record; "skip": no row;
+    "nulls": a row of nulls, for which every field must be nullable. `registry_timeout`: how long to wait
+    for a registry that is unavailable before the attempt fails.
 
     Raises OptionError at once if a field has no column or an option is wrong.
     """

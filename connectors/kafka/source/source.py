@@ -55,20 +55,20 @@ class KafkaSource:
     """A regular expression for the whole name; new topics that match are found while the job runs."""
     value: Format
     key: Format | None = None
-    """The key's format; without one the key is not looked at."""
+    """The key's format; without one, keys are ignored."""
     key_prefix: str = ""
     """Put before the names of the key's columns."""
     start: str | dt.datetime | Mapping[str, int] = "earliest"
-    """At the very first start only, later the checkpoint decides: "earliest", "latest", "group" (the
-    offsets that group_id committed, else the beginning), "timestamp:2026-01-31T00:00:00Z" or
+    """Where the very first start begins; later the checkpoint decides: "earliest", "latest", "group" (the
+    offsets committed by group_id, otherwise the beginning), "timestamp:2026-01-31T00:00:00Z" or
     "timestamp:<ms>" or a datetime (the first record of that time or later), or an offset for each
     partition: {"events-0": 17, "events-1": 5}."""
     until: str | dt.datetime | Mapping[str, int] | None = None
-    """Where reading ends, fixed when the job first starts: "latest", before what is not there yet; a time as
-    in start=, before the first record of that time or later; an offset for each partition, before that
-    one. None: go on for ever."""
+    """Where reading ends, fixed when the job first starts: "latest": before anything that is not yet there;
+    a time as in start=: before the first record of that time or later; an offset for each partition: before
+    that one. None: never."""
     group_id: str | None = None
-    """Offsets are shown under this consumer group after each checkpoint, for lag monitors."""
+    """Offsets are committed to this consumer group after each checkpoint, for lag monitors."""
     isolation: Isolation = "read_committed"
     headers: str | None = None
     """The name of a column with the record's headers: list<struct<key: string, value: binary>>."""
@@ -81,17 +81,17 @@ class KafkaSource:
     """"none": a record that can't be decoded fails the job. "all": it goes to dead_letter_topic."""
     dead_letter_topic: str | None = None
     dead_letters: Sink | None = None
-    """Any sink for records that can't be decoded, as other sources have it; errors_tolerance is
-    "all" then."""
+    """Any sink for records that can't be decoded, as for other sources; errors_tolerance is then
+    "all"."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """The same two by Kafka Connect's names: errors.tolerance, errors.deadletterqueue.topic.name."""
+    """The same two under Kafka Connect's names: errors.tolerance, errors.deadletterqueue.topic.name."""
     discovery_interval: str | int = "30 s"
-    """How often new partitions and topics are looked for."""
+    """How often to look for new partitions and topics."""
     broker_timeout: str | int | None = None
-    """How long brokers that are away are waited for before the attempt fails; None: 2 min, but 15 s when the
-    job has never run, since brokers that have never answered are away because their address is wrong."""
+    """How long to wait for unavailable brokers before the attempt fails; None: 2 min, but 15 s if the job has
+    never run, since brokers that have never answered mostly have a wrong address."""
     librdkafka: Mapping[str, Setting] = field(default_factory=dict, repr=False)
-    """Settings by librdkafka's names; those the guarantee rests on are refused by name."""
+    """Settings under librdkafka's names; those that the guarantee relies on are refused by name."""
     columns: frozenset[str] | None = field(default=None, repr=False)
     """Set by project(): the columns that the job reads."""
 

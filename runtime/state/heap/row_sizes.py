@@ -29,8 +29,10 @@ _CALLS_MAX = 256
 class RowSizes:
     """Asked after every batch; looks at rows now and then."""
 
-    def __init__(self, table: HeapTable | KeyedGroups) -> None:
+    def __init__(self, table: HeapTable | KeyedGroups, of_objects: float = 1.0) -> None:
+        """`of_objects`: how much memory Python objects take, for each byte of theirs."""
         self._table = table
+        self._of_objects = of_objects
         self._row_bytes = 0
         self._next_rows = SAMPLE_ROWS
         self._calls = 0
@@ -46,6 +48,10 @@ class RowSizes:
             self._row_bytes = self._sampled()
         return rows * self._row_bytes
 
+    def rows_in(self, memory_bytes: int) -> int:
+        """How many rows take so much, about; at least one."""
+        return max(1, memory_bytes // max(_ROW_BYTES, self._row_bytes))
+
     def _sampled(self) -> int:
         live = self._table.live_rows().all()
         count = min(SAMPLE_ROWS, len(live))
@@ -57,7 +63,8 @@ class RowSizes:
         for field, array in zip(batch.schema, batch.columns, strict=True):
             if field.name != KEY_GROUP_COLUMN:
                 lies_in_arrow = self._lies_in_arrow(field.name, field.type)
-                taken += array.nbytes if lies_in_arrow else deep_bytes(plain_values(array))
+                in_objects = 0 if lies_in_arrow else deep_bytes(plain_values(array))
+                taken += array.nbytes if lies_in_arrow else int(in_objects * self._of_objects)
         return _ROW_BYTES + taken // count
 
     def _lies_in_arrow(self, name: str, of: pa.DataType) -> bool:

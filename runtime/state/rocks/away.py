@@ -8,9 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from onceflow.runtime.state.increments import Slice
+from onceflow.runtime.state.increments import HASH_MAX, NO_IDENTITIES, Slice
 from onceflow.runtime.state.rocks.database import Database, FrozenSlice
 from onceflow.runtime.state.rocks.row_ids import Identities, are_among, identities_of, row_ids
+from onceflow.runtime.state.rocks.went import FrozenWent
 
 _COUNTED_ROWS = 1 << 13
 
@@ -57,12 +58,9 @@ class AllAway:
 class SomeAway:
     """Away: these rows, and those of a slice."""
 
-    def __init__(self, database: Database, changed: Identities, covers: Slice, split: Split | None) -> None:
-        """`changed`: in the order of their ids; none of them is in memory."""
-        inside = covers.holds(changed[:, 0])
-        first = int(np.searchsorted(changed[:, 0], np.uint64(covers.first)))
-        self._before = row_ids(changed[:first])
-        self._behind = row_ids(changed[first + int(np.count_nonzero(inside)) :])
+    def __init__(self, database: Database, went: FrozenWent, covers: Slice, split: Split | None) -> None:
+        """`went`: the rows, of which some may be in memory, too."""
+        self._went, self._covers, self._twice = went, covers, NO_IDENTITIES
         [first_id, last_id] = row_ids(np.array([[covers.first, 0], [covers.last, (1 << 64) - 1]], np.uint64))
         self._split = split
         # Two, since what is counted is not to be kept in memory until it is written.
@@ -73,7 +71,7 @@ class SomeAway:
         return False
 
     def count(self, twice: Identities) -> int:
-        found = 0
+        found, self._twice = 0, twice
         counted = self._counted_ids()
         while ids := list(islice(counted, _COUNTED_ROWS)):
             found += len(ids) - int(np.count_nonzero(are_among(identities_of(ids), twice)))
@@ -85,12 +83,23 @@ class SomeAway:
     def _counted_ids(self) -> Iterator[bytes]:
         """The id of each row."""
         if self._split is None:
-            return chain(self._before, self._counted.ids(), self._behind)
+            return chain(self._before(), self._counted.ids(), self._behind())
         return (row_id for row_id, _ in self._rows_of(self._counted))
 
     def _rows_of(self, frozen: FrozenSlice) -> Iterator[tuple[bytes, bytes]]:
-        found = chain(frozen.of(self._before), frozen.rows(), frozen.of(self._behind))
+        found = chain(frozen.of(self._before()), frozen.rows(), frozen.of(self._behind()))
         return _split_rows(found, self._split)
+
+    def _before(self) -> Iterator[bytes]:
+        """The ids of those that went, before the slice."""
+        return self._ids(self._went.between(0, self._covers.first - 1))
+
+    def _behind(self) -> Iterator[bytes]:
+        return self._ids(self._went.between(self._covers.last + 1, HASH_MAX))
+
+    def _ids(self, found: Iterator[Identities]) -> Iterator[bytes]:
+        for identities in found:
+            yield from row_ids(identities[~are_among(identities, self._twice)])
 
 
 def _split_rows(found: Iterator[tuple[bytes, bytes]], split: Split | None) -> Iterator[tuple[bytes, bytes]]:

@@ -33,7 +33,9 @@ class FrozenTiers:
     ) -> None:
         """`away`: the rows in RocksDB, but for those that are `twice`: in memory, too, where they may have
         changed."""
-        self._hot = hot
+        self._hot: FrozenRows | None = hot
+        """None: they are written. Rows that go meanwhile are not kept in memory until all others are, too."""
+        self._in_memory = len(hot)
         self._away = away
         self._twice = twice
         self._codec = codec
@@ -48,21 +50,25 @@ class FrozenTiers:
 
     def __len__(self) -> int:
         self._prepare()
-        return len(self._hot) + self._count
+        return self._in_memory + self._count
 
     def piece(self, first: int, end: int) -> pa.RecordBatch:
         self._prepare()
-        in_memory = len(self._hot)
+        in_memory = self._in_memory
         pieces = []
         if first < in_memory or first == end:
+            assert self._hot is not None, f"pieces are read in their order: {first}, behind {in_memory}"
             pieces.append(self._codec.completed(self._hot.piece(first, min(end, in_memory))))
         if end > in_memory:
             pieces.append(self._from_rocks(max(first, in_memory) - in_memory, end - in_memory))
+        if in_memory <= first < end:
+            self._hot = None
         return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
 
     def _prepare(self) -> None:
         """Called by the thread that reads, and not by the slot's."""
         if self._stored is None:
+            assert self._hot is not None, "nothing was read"
             self._twice = in_order(self._twice)
             self._codec.learn(self._hot.piece(0, 0).schema)
             self._count = self._away.count(self._twice)
@@ -70,7 +76,7 @@ class FrozenTiers:
 
     def _from_rocks(self, first: int, end: int) -> pa.RecordBatch:
         assert first >= self._first, f"pieces are read in their order: {first}, after {self._first}"
-        while len(self._rows) < end - self._first and self._read():
+        while (missing := end - self._first - len(self._rows)) > 0 and self._read(min(missing, _READ_ROWS)):
             pass
         del self._rows[: first - self._first]
         self._first = first
@@ -84,10 +90,10 @@ class FrozenTiers:
         groups = key_groups_of(hashes, self._max_parallelism)
         return pa.RecordBatch.from_pydict({KEY_GROUP_COLUMN: pa.array(groups)} | columns)
 
-    def _read(self) -> bool:
-        """Read some more that are not twice; False: there are no more."""
+    def _read(self, rows: int) -> bool:
+        """Read so many more, of which some may be twice; False: there are no more."""
         assert self._stored is not None, "prepared"
-        read = list(islice(self._stored, _READ_ROWS))
+        read = list(islice(self._stored, rows))
         if read:
             twice = are_among(identities_of([row_id for row_id, _ in read]), self._twice).tolist()
             self._rows += [row for row, is_twice in zip(read, twice, strict=True) if not is_twice]

@@ -42,14 +42,14 @@ class RocksGroups(RocksUnits):
 
     def find_keys(self, batch: pa.RecordBatch, key_hash: UInt64s) -> Indices:
         if self._units:
-            self._bring_missing(self._table.identities_of(batch, key_hash))
+            self._bring(self._table.identities_of(batch, key_hash))
         numbers = self._table.find_keys(batch, key_hash)
         self._use(numbers)
         return numbers
 
     def load(self, batch: pa.RecordBatch) -> Indices:
         if self._units:
-            self._bring_missing(self._table.identities_in(batch))
+            self._bring(self._table.identities_in(batch))
         numbers = self._table.load_keys(batch)
         self._use(numbers)
         return numbers

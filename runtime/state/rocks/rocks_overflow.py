@@ -29,7 +29,7 @@ class RocksOverflow(RocksUnits):
 
     def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, starts: Int64s | None = None) -> Indices:
         if self._units:
-            self._bring_missing(self._table.identities_of(batch, key_hash, starts))
+            self._bring(self._table.identities_of(batch, key_hash, starts))
         rows = self._table.find_or_add(batch, key_hash, starts)
         self._use(rows)
         return rows

@@ -10,11 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s
 from onceflow.runtime.state.columns import GrowableColumn
@@ -22,34 +20,33 @@ from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.memory_share import MemoryShare
 from onceflow.runtime.state.heap.row_sizes import RowSizes
-from onceflow.runtime.state.increments import NO_IDENTITIES, FrozenIncrement
+from onceflow.runtime.state.increments import FrozenIncrement
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.overflow import NO_ROWS, NO_WAKE_MS
 from onceflow.runtime.state.rocks.away import AllAway, Away, SomeAway, Split
 from onceflow.runtime.state.rocks.database import WRITE_ROWS, Database, Wake
 from onceflow.runtime.state.rocks.frozen_tiers import FrozenTiers
+from onceflow.runtime.state.rocks.kept_memory import KeptMemory
 from onceflow.runtime.state.rocks.row_codec import RowCodec
 from onceflow.runtime.state.rocks.row_ids import (
     Identities,
     distinct,
     identities_of,
-    last_places,
     order_of,
     row_ids,
 )
+from onceflow.runtime.state.rocks.went import Went
 from onceflow.runtime.state.table import NOT_THERE, LiveRows
 
 _GOING_PART = 16
 """One part of so many goes at once: were it less, rows would be renumbered more often, were it more, it would
 take longer at a time."""
-
-
-class _Went(NamedTuple):
-    """Units that went to RocksDB, or were forgotten there, and the first snapshot that has it, by unit."""
-
-    identities: Identities
-    changed_in: npt.NDArray[np.int32]
-    is_there: bool
+_OF_OBJECTS = 4 / 3
+"""What values that are Python objects take, with the holes that those leave which went (measured with
+benchmarks/state_backends.py)."""
+_PIECE_BYTES = 1 << 21
+"""About so much of the rows that go or come back becomes bytes, or columns, at once: it is in memory several
+times meanwhile."""
 
 
 class RocksUnits(ABC):
@@ -71,7 +68,7 @@ class RocksUnits(ABC):
         self._in_memory = table
         self._share = share
         self._rows_min = rows_min
-        self._sizes = RowSizes(table)
+        self._sizes = RowSizes(table, _OF_OBJECTS)
         self._database = database
         self._start_column = start_column
         starts = [] if start_column is None else [start_column]
@@ -90,8 +87,8 @@ class RocksUnits(ABC):
         """The earliest time that RocksDB may have, by kind."""
         self._passed: dict[int, int] = {}
         """For each kind: no earlier time is in RocksDB, though some may have been deleted there."""
-        self._went: list[_Went] = []
-        """What became, one after the other, of units with changes that no durable snapshot has."""
+        self._went = Went()
+        self._kept_memory = KeptMemory()
         share.join()
 
     # --- What a unit is ---
@@ -133,9 +130,10 @@ class RocksUnits(ABC):
             below: Away = AllAway(self._database, away, self.split)
             return self._frozen(live, below, twice, max_parallelism)
         self._note_gone()
-        went = self._away_changed(increments.base)
+        went = self._went.freeze(increments.base)
         units_away = self._units - len(both)
-        units, increment = increments.next(self._live_units(), table.identities[:, 0], units_away, len(went))
+        changed = min(len(went), units_away)
+        units, increment = increments.next(self._live_units(), table.identities[:, 0], units_away, changed)
         increment = replace(increment, table_rows=len(live) + away)
         if increment.is_whole:
             below = AllAway(self._database, away, self.split)
@@ -145,7 +143,10 @@ class RocksUnits(ABC):
         return FrozenIncrement(frozen, increment)
 
     def needs_room(self) -> bool:
-        return len(self._in_memory) > self._rows_min and self._sizes.memory_bytes() > self._share.of_a_table
+        share = self._share.of_a_table
+        # What is noted of changes is state in memory, too. There is room for rows in any case.
+        most = share - min(self._went.nbytes, share // 2)
+        return len(self._in_memory) > self._rows_min and self._sizes.memory_bytes() > most
 
     def going(self) -> Indices:
         live = self._live_units().all()
@@ -179,33 +180,29 @@ class RocksUnits(ABC):
         self._passed[kind] = due[-1].time_ms
         return units, reached_ms
 
-    def _bring_missing(self, identities: Identities) -> None:
-        """Have those of these units in memory that are away."""
-        missing = self._in_memory.find_identities(identities) == NOT_THERE
-        if missing.any():
-            self._load_found(self._found(identities[missing]))
-
     def _contents_away(self, identities: Identities) -> list[bytes]:
         """What RocksDB has of those of these units that are not in memory."""
         missing = self._in_memory.find_identities(identities) == NOT_THERE
-        return self._found(identities[missing])
+        return self._found(distinct(identities[missing]))
 
     def _found(self, identities: Identities) -> list[bytes]:
-        """What RocksDB has of these units, in the order of their ids."""
-        if not len(identities):
-            return []
-        found = self._database.get(row_ids(distinct(identities)))
-        return [content for content in found if content is not None]
+        """What RocksDB has of these units, which are in the order of their ids."""
+        return [content for content in self._database.get(row_ids(identities)) if content is not None]
 
     def _bring(self, identities: Identities) -> Indices:
         """Load those of these units that are away: their numbers."""
+        missing = self._in_memory.find_identities(identities) == NOT_THERE
+        if not missing.any():
+            return NO_ROWS
         # A unit may have two times, and has come back at the first.
-        return self._load_found(self._contents_away(identities))
+        away, brought, step = distinct(identities[missing]), [NO_ROWS], self._sizes.rows_in(_PIECE_BYTES)
+        for first in range(0, len(away), step):
+            if found := self._found(away[first : first + step]):
+                brought.append(self._load_found(found))
+        return np.concatenate(brought)
 
     def _load_found(self, found: Sequence[bytes]) -> Indices:
         """Load units that are away, of what RocksDB has of them: their numbers."""
-        if not found:
-            return NO_ROWS
         units, rows = self._load(found)
         self._use(units)
         self._stored_rows.values[units] = rows
@@ -223,8 +220,7 @@ class RocksUnits(ABC):
             in_order = [contents[place] for place in order.tolist()]
             self._database.put(zip(row_ids(identities[order]), in_order, strict=True))
             first += len(contents)
-        # What the allocator keeps of such pieces would be memory beside the bound.
-        pa.default_memory_pool().release_unused()
+        self._kept_memory.give_back()
         before = self._stored()[units]
         self._units += int(np.count_nonzero(before == 0))
         self._rows += int(np.sum(counts - before))
@@ -232,27 +228,14 @@ class RocksUnits(ABC):
             is_unwritten, changed_in = increments.unwritten(units)
             if is_unwritten.any():
                 went = self._in_memory.identities[units[is_unwritten]]
-                self._went.append(_Went(went, changed_in[is_unwritten], is_there=True))
+                self._went.note(went, changed_in[is_unwritten], is_there=True)
 
     def _encoded(self, rows: Indices) -> Iterator[list[bytes]]:
         """These rows, lowest first, as bytes, some at a time."""
         frozen = self._in_memory.freeze_rows(LiveRows(self._in_memory.size, rows), 1)
-        for first in range(0, len(rows), WRITE_ROWS):
-            yield self._codec.encode(frozen.piece(first, min(first + WRITE_ROWS, len(rows))))
-
-    def _away_changed(self, base: int) -> Identities:
-        """The units that are away, with changes that the snapshot `base` has not, in the order of their
-        ids."""
-        # Without a snapshot to build on the next one is whole, and none will ever ask for what it has.
-        self._went = [went for went in self._went if base >= 0 and (went.changed_in > base).any()]
-        if not self._went:
-            return NO_IDENTITIES
-        ids = np.concatenate([went.identities for went in self._went])
-        is_there = np.concatenate([np.full(len(went.identities), went.is_there) for went in self._went])
-        is_new = np.concatenate([went.changed_in for went in self._went]) > base
-        last = last_places(ids)
-        ids = ids[last[is_there[last] & is_new[last]]]
-        return np.asarray(ids[self._in_memory.find_identities(ids) == NOT_THERE])
+        step = min(WRITE_ROWS, self._sizes.rows_in(_PIECE_BYTES))
+        for first in range(0, len(rows), step):
+            yield self._codec.encode(frozen.piece(first, min(first + step, len(rows))))
 
     def _frozen(self, rows: LiveRows, away: Away, twice: Identities, max_parallelism: int) -> FrozenRows:
         hot = self._in_memory.freeze_rows(rows, max_parallelism)
@@ -278,7 +261,7 @@ class RocksUnits(ABC):
         self._database.delete(sorted(row_ids(identities)))
         if self._went and (increments := self._in_memory.increments) is not None:
             changed_in = np.full(len(units), increments.number, np.int32)
-            self._went.append(_Went(identities, changed_in, is_there=False))
+            self._went.note(identities, changed_in, is_there=False)
         self._rows -= int(stored[units].sum())
         self._units -= len(units)
         stored[units] = 0

@@ -18,7 +18,13 @@ from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
-from onceflow.runtime.checkpoint.state_files import PIECE_ROWS, StateFiles, check_writable
+from onceflow.runtime.checkpoint.state_files import (
+    FIRST_ROWS,
+    PIECE_BYTES,
+    PIECE_ROWS,
+    StateFiles,
+    check_writable,
+)
 from onceflow.runtime.errors import CorruptCheckpointError, Unavailable
 from onceflow.runtime.state.operator_state import FrozenState, RestoredState
 from onceflow.runtime.testing.harness import TableRows
@@ -139,7 +145,18 @@ def test_state_of_several_pieces_is_one_stream(rows: int) -> None:
 def test_a_large_state_is_never_whole_in_memory() -> None:
     rows = Counting(10 * PIECE_ROWS + 1)
     StateFiles(MemoryStore(), 1).write(1, "op", 0, FrozenState(range(128), {"t": rows}))
-    assert rows.pieces == [min(PIECE_ROWS, rows.total - first) for first in range(0, rows.total, PIECE_ROWS)]
+    assert rows.pieces == [FIRST_ROWS, *[PIECE_ROWS] * 9, rows.total - FIRST_ROWS - 9 * PIECE_ROWS]
+
+
+def test_wide_rows_are_in_small_pieces(tmp_path: Path) -> None:
+    """Each is in memory several times while it is made, encoded and taken."""
+    rows, store = Counting(20_000, row_bytes=1_000), LocalStore(str(tmp_path))
+    handle = StateFiles(store, 1).write(1, "op", 0, FrozenState(range(128), {"t": rows}))
+    assert sum(rows.pieces) == rows.total
+    assert max(rows.pieces) * 1_000 <= PIECE_BYTES
+    assert min(rows.pieces[1:-1]) * 1_000 > PIECE_BYTES // 2
+    read = StateFiles(store, 2).read(handle, range(128)).batches("t")
+    assert [piece.num_rows for piece in read] == rows.pieces
 
 
 class ReadsCounted(LocalStore):
@@ -198,16 +215,20 @@ def test_a_large_state_is_restored_in_little_memory(key_groups: range, tmp_path:
 class Counting:
     """FrozenRows that notes how many are asked for at a time."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, row_bytes: int = 0) -> None:
         self.total = total
         self.pieces: list[int] = []
+        self._text = b"x" * row_bytes
 
     def __len__(self) -> int:
         return self.total
 
     def piece(self, first: int, end: int) -> pa.RecordBatch:
         self.pieces.append(end - first)
-        return pa.record_batch({"key_group": np.zeros(end - first, np.uint16)})
+        columns = {"key_group": pa.array(np.zeros(end - first, np.uint16))}
+        return pa.record_batch(
+            columns | ({"text": pa.array([self._text] * (end - first))} if self._text else {})
+        )
 
 
 def test_a_state_of_version_1_whose_rows_were_sorted_is_read() -> None:

@@ -14,7 +14,7 @@ from onceflow.runtime.operators.assigners.counting import CountWindow, count_win
 from onceflow.runtime.operators.windows import sliding_count_operator
 from onceflow.runtime.operators.windows.sliding_count_operator import Panes, SlidingCountOperator
 from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce
-from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
+from onceflow.runtime.state.overflow import NO_ROWS, UNLIMITED, StateBackend
 from onceflow.runtime.state.rocks.rocks_units import RocksUnits
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
@@ -111,7 +111,7 @@ def test_each_result_from_rocksdb_is_of_the_last_rows(steps: list[Any], sizes: t
 
 
 def test_a_key_that_does_not_come_back_from_disk_is_found() -> None:
-    mutant = Mutant("a key does not come back", [(RocksUnits, "_bring_missing", lambda *_: None)])
+    mutant = Mutant("a key does not come back", [(RocksUnits, "_bring", lambda *_: NO_ROWS)])
     with mutated(mutant), tight_rocksdb(rows_in_memory=1) as state, pytest.raises(AssertionError):
         check([[("a", 1)] * 5, [("b", 1)] * 2, [("a", 2)] * 3, [("b", 2)] * 5], 5, 3, state)
 

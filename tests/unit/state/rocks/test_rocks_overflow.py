@@ -11,7 +11,9 @@ import pytest
 
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.heap.memory_share import MemoryShare
 from onceflow.runtime.state.overflow import NO_ROWS, NO_WAKE_MS, Overflow
+from onceflow.runtime.state.rocks.database import Database
 from onceflow.runtime.state.row_values import Cursor, DeclaredStates, RowValues, ValueCodec
 from onceflow.runtime.state.tables import Layout, tracked_table
 from onceflow.runtime.testing.tight_state import tight_rocksdb
@@ -153,3 +155,67 @@ def test_a_row_wakes_at_its_start_however_often_it_went_before() -> None:
             go()  # with those that are awake: they are to wake again
         assert woken == [[5], [5, 7, 9], [5, 7, 9]]
         overflow.close()
+
+
+class Texts(Kept):
+    """A text for each user."""
+
+    def __init__(self, backend: Any) -> None:
+        self.values = RowValues(ValueCodec("n", str), Cursor())
+        layout = Layout(["user"], SCHEMA, {"state": DeclaredStates({"n": self.values})})
+        self.table = tracked_table(layout)
+        self.overflow = backend.overflow(self.table, layout)
+
+
+def test_wide_rows_go_and_come_back_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a batch brings back, or what goes at once, is bytes, columns and values at the same time: of all
+    its rows that would be memory beside the bound."""
+    sizes: list[int] = []
+    real_get, real_put = Database.get, Database.put
+
+    def get(self: Database, ids: Any) -> Any:
+        found = real_get(self, ids)
+        sizes.append(sum(map(len, filter(None, found))))
+        return found
+
+    def put(self: Database, rows: Any) -> None:
+        rows = list(rows)
+        sizes.append(sum(len(content) for _, content in rows))
+        real_put(self, rows)
+
+    monkeypatch.setattr(Database, "get", get)
+    monkeypatch.setattr(Database, "put", put)
+    with tight_rocksdb() as backend:
+        kept, users = Texts(backend), list(range(900))
+        for row in kept.rows(*users).tolist():
+            kept.values.values[row] = "x" * 20_000
+        assert kept.overflow.needs_room()
+        kept.overflow.make_room(np.arange(900), {}, NO_ROWS)
+        assert kept.here() == []
+        found: Any = kept.get(*users)
+        assert found == ["x" * 20_000] * 900
+        kept.overflow.close()
+    assert sum(sizes) > 2 * 900 * 20_000
+    assert max(sizes) < 3 << 20
+
+
+def test_what_is_noted_of_changes_takes_room(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two checkpoints it grows with the keys that change and go. Half is for rows in any case."""
+    kept.put(u1=10, u2=20, u3=30, u4=40)
+    overflow: Any = kept.overflow
+    rows_bytes = overflow._sizes.memory_bytes()
+    for share, noted, is_full in ((1.5, 0, False), (1.5, 9, True), (1.5, 0.4, False), (3, 9, False)):
+        monkeypatch.setattr(overflow, "_share", MemoryShare(int(rows_bytes * share)))
+        monkeypatch.setattr(overflow._went, "nbytes", int(rows_bytes * noted))
+        assert overflow.needs_room() == is_full, (share, noted)
+
+
+def test_a_snapshot_lets_go_of_what_was_in_memory_when_that_is_written(kept: Kept) -> None:
+    """What goes to disk meanwhile would be in memory until all is written that was there before."""
+    kept.put(u1=10, u2=20, u3=30, u4=40)
+    kept.let_go()
+    frozen: Any = kept.overflow.freeze(8)
+    assert [frozen.piece(n, n + 1).num_rows for n in range(2)] == [1, 1]
+    assert frozen._hot is not None
+    assert [frozen.piece(n, n + 1).num_rows for n in range(2, len(frozen))] == [1, 1]
+    assert frozen._hot is None
