@@ -25,7 +25,7 @@ from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
 from onceflow.connectors.kafka.transactions.producer import LibrdkafkaProducer
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
-from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
+from onceflow.connectors.kafka.transactions.sink_topics import LEDGER_TOPIC
 
 PARTITIONS = 4
 ROUTES: Any = ("direct", "bulk", "one by one")

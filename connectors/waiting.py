@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.errors import OnceflowError, Retryable, Unavailable
+from onceflow.runtime.errors import Indeterminate, OnceflowError, Retryable, Unavailable
+
+T = TypeVar("T")
 
 _PAUSE_FIRST_S = 0.02
 _PAUSE_MAX_S = 1.0
@@ -26,6 +28,19 @@ class Patience(Protocol):
     def reset(self) -> None:
         """Called when something went well: the next failure starts a new wait."""
         ...
+
+
+def patiently(patience: Patience, call: Callable[[], T]) -> T:
+    """What the call returns, as soon as it does: one that may be made as often as one likes, whether it was
+    carried out or not."""
+    while True:
+        try:
+            result = call()
+        except (Retryable, Indeterminate) as error:
+            patience.wait(error)
+        else:
+            patience.reset()
+            return result
 
 
 class WaitForSystem:

@@ -7,30 +7,32 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from onceflow.connectors.formats import Format, Json
 from onceflow.connectors.kafka.options import BROKER_TIMEOUT, FIRST_ANSWER_MS, KafkaOptions, Setting
-from onceflow.connectors.kafka.produce.gathering import Gathering
-from onceflow.connectors.kafka.produce.marked_records import with_header
 from onceflow.connectors.kafka.produce.row_encoder import RecordParts, RowEncoder, require_column
+from onceflow.connectors.kafka.protocol.broker_access import may_access
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
+from onceflow.connectors.kafka.transactions.prepared_writer import PreparedWriter
 from onceflow.connectors.kafka.transactions.producer_settings import (
     MESSAGE_BYTES_MAX,
     ProducerSettings,
     best_route,
 )
-from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC, StagedSettings, StagedWriter
+from onceflow.connectors.kafka.transactions.sink_topics import LEDGER_TOPIC
+from onceflow.connectors.kafka.transactions.sink_writer import KafkaSinkWriter, RowsToTopics
+from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.connectors.kafka.written_spans import spans_since
 from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.arrays.recycled_memory import RecycledMemory
-from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
+from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError
+from onceflow.runtime.errors import GraphError, OptionError, UsageError
 from onceflow.runtime.explained_calls import explained
-from onceflow.runtime.records import Records
 
+_RESTART_MS = 60_000
+"""How long a job may take to come up again."""
 _ANY_TOPIC = "topic"
 """Stands for a topic that a column will name, while columns are checked."""
 
@@ -61,6 +63,16 @@ class KafkaSink:
     created if it is missing. `delivery_timeout`: how long the broker may be away before the attempt fails;
     None: 2 min, but 15 s if the job has never run. `librdkafka`: further settings under their own names
     (SASL, SSL, linger, compression).
+
+    `two_phase`: rows are written once, as they come, into a transaction that is prepared at the barrier and
+    committed when the checkpoint is durable; nothing of them is in the checkpoint folder. So epochs may be
+    larger than that folder. The price: if the job is down for longer than `transaction_timeout`, the broker
+    has aborted the transaction, and the job stops with an error that says so; and readers under
+    read_committed see nothing behind its first record before it is committed.
+
+    `transaction_timeout`: after what time the broker aborts a transaction that is open; at most its
+    transaction.max.timeout.ms. None: 2 min, or 15 min with two_phase, which is as much as brokers allow
+    unless changed.
     """
 
     bootstrap_servers: str
@@ -73,15 +85,16 @@ class KafkaSink:
     topic_column: str | None = None
     upsert: bool = False
     timestamp: Literal["wall-clock", "event-time"] = "wall-clock"
-    transaction_timeout: str | int = "2 min"
+    transaction_timeout: str | int | None = None
     delivery_timeout: str | int | None = None
     transactional_id_prefix: str | None = None
     ledger_topic: str = LEDGER_TOPIC
+    two_phase: bool = False
     librdkafka: Mapping[str, Setting] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         check_settings(self.options())
-        duration_ms(self.transaction_timeout, "transaction_timeout")
+        _ = self._transaction_timeout_ms
         _ = self._delivery_timeout_ms
         if self.timestamp not in ("wall-clock", "event-time"):
             raise OptionError(f'timestamp={self.timestamp!r} must be "wall-clock" or "event-time"')
@@ -92,6 +105,11 @@ class KafkaSink:
         if self.topic == self.ledger_topic:
             raise OptionError(
                 f"topic and ledger_topic are both {self.topic!r}: the ledger needs a topic of its own"
+            )
+        if self.two_phase and not may_access(self.options().of_producers()):
+            raise OptionError(
+                "two_phase=True commits past librdkafka, which is not possible with these settings of "
+                "librdkafka about how brokers are reached (docs/kafka.md has a list): leave two_phase out"
             )
         check_formats("encoder", value=self.value, key_format=self.key_format)
         if self.key_format is not None and self.key is None:
@@ -111,6 +129,13 @@ class KafkaSink:
     def _delivery_timeout_ms(self) -> int:
         given = BROKER_TIMEOUT if self.delivery_timeout is None else self.delivery_timeout
         return duration_ms(given, "delivery_timeout")
+
+    @property
+    def _transaction_timeout_ms(self) -> int:
+        given = self.transaction_timeout
+        if given is None:
+            given = "15 min" if self.two_phase else "2 min"
+        return duration_ms(given, "transaction_timeout")
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -151,6 +176,10 @@ class KafkaSink:
             self.upsert,
         )
 
+    @property
+    def rows_to_topics(self) -> RowsToTopics:
+        return RowsToTopics(self.topic, self.topic_column, self.record_parts, self.ledger_topic)
+
     def check(self, schema: pa.Schema, uid: str) -> None:
         try:
             if self.topic_column is not None:
@@ -163,7 +192,9 @@ class KafkaSink:
             raise GraphError(f"sink {uid!r}: {e}") from e
 
     def open_writer(self, context: SinkContext) -> KafkaSinkWriter:
-        settings = StagedSettings(
+        if self.two_phase:
+            self._check_timeout(context)
+        output = StagedSettings(
             topics=[self.topic] if self.topic is not None else [],
             transactional_id_prefix=self.transactional_id_prefix,
             ledger_topic=self.ledger_topic,
@@ -171,119 +202,28 @@ class KafkaSink:
             first_answer_ms=FIRST_ANSWER_MS if self.delivery_timeout is None else None,
         )
         producers = ProducerSettings(
-            duration_ms(self.transaction_timeout, "transaction_timeout"),
+            self._transaction_timeout_ms,
             # Rows of a restored checkpoint may be for topics that this attempt has not looked up.
             message_bytes_max=None if self.topic_column is None else MESSAGE_BYTES_MAX,
             route=best_route(),
         )
-        staged = StagedWriter(context, LibrdkafkaClient(self.options(), producers), settings)
+        client = LibrdkafkaClient(self.options(), producers)
+        if self.two_phase:
+            prepared = PreparedWriter(context, client, output)
+            prepared.start_sending()
+            return KafkaSinkWriter(self.rows_to_topics, context, prepared)
+        staged = StagedWriter(context, client, output)
         staged.start_sending_ahead()
-        return KafkaSinkWriter(self, context, staged)
+        return KafkaSinkWriter(self.rows_to_topics, context, staged)
 
-
-class KafkaSinkWriter:
-    """SinkWriter: gathers rows, encodes them and hands them to a StagedWriter."""
-
-    def __init__(self, sink: KafkaSink, context: SinkContext, staged: StagedWriter) -> None:
-        self._sink = sink
-        self._parts = sink.record_parts
-        self._staged = staged
-        self._encoders: dict[str, tuple[pa.Schema, RowEncoder]] = {}
-        """For each topic that rows came for, and the columns of the latest."""
-        self._memory = RecycledMemory()
-        """The memory of encoded rows, which are held until they are committed."""
-        self._clock = context.clock
-        self._gathering = Gathering()
-        self._next_partition = context.subtask
-        self._uid = context.uid
-        back = None if sink.upsert else context.went_back
-        self._mark = None if back is None or not back.is_marked else str(back.to).encode()
-        """The value of the header of records that may be there already."""
-        if sink.topic is not None:
-            self._check_topic(sink.topic)
-
-    def recover(self, committables: Sequence[Committable]) -> None:
-        self._staged.recover(committables)
-
-    @property
-    def has_room(self) -> bool:
-        """See contracts.ThrottlingWriter."""
-        return self._staged.has_room
-
-    def write(self, records: Records) -> None:
-        """A row that can't be written may be refused here or at the barrier."""
-        if not len(records):
-            return
-        if not self._gathering.fits(records):
-            self._encode()
-        self._gathering.add(records)
-        if self._gathering.is_enough:
-            self._encode()
-
-    def _encode(self) -> None:
-        records, counts = self._gathering.take()
-        column = self._sink.topic_column
-        if column is None:
-            assert self._sink.topic is not None, "one of them is given"
-            self._encode_for(self._sink.topic, records, counts)
-            return
-        topics = pc.fill_null(records.batch.column(column), self._sink.topic or "")
-        for topic in topics.unique().to_pylist():
-            if not topic:
-                raise Fatal(
-                    f"sink {self._uid!r}: a row has no topic ({column} is null or empty): give topic= for "
-                    "such rows, or filter them out"
-                )
-            of_topic = records.filter(pc.equal(topics, topic).to_numpy(zero_copy_only=False))
-            self._encode_for(topic, of_topic, [len(of_topic)])
-
-    def _encode_for(self, topic: str, records: Records, counts: list[int]) -> None:
-        schema = records.batch.schema
-        known = self._encoders.get(topic)
-        if known is None:
-            self._check_topic(topic)
-        if known is None or not known[0].equals(schema):
-            known = self._encoders[topic] = schema, RowEncoder(self._parts, topic, schema, self._memory)
-        partitions = self._staged.topic(topic).partitions
-        rows = known[1].encode(records, partitions, counts, self._next_partition)
-        self._staged.write_rows(rows if self._mark is None else with_header(rows, self._mark))
-        self._next_partition += len(counts)
-
-    def _check_topic(self, topic: str) -> None:
-        """Raises UsageError or Fatal if rows can't be written there as they are asked to be."""
-        if topic == self._sink.ledger_topic:
-            raise Fatal(
-                f"sink {self._uid!r}: a row is for {topic!r}, which is the ledger's topic: give "
-                "ledger_topic= another name, or let no row name it"
+    def _check_timeout(self, context: SinkContext) -> None:
+        """What a checkpoint promises has to outlive a restart of the job, and the checkpoint after it."""
+        interval_ms, timeout_ms = context.checkpoint_interval_ms, self._transaction_timeout_ms
+        if interval_ms is not None and 2 * interval_ms + _RESTART_MS > timeout_ms:
+            raise UsageError(
+                f"sink {context.uid!r}: two_phase=True with transaction_timeout {timeout_ms / 1000:.0f} s "
+                f"and a checkpoint each {interval_ms / 1000:.0f} s: the broker would abort the output of a "
+                "checkpoint before the job has come up again and committed it: make the checkpoint interval "
+                "shorter or transaction_timeout longer (two intervals and a minute at least), or leave "
+                "two_phase out"
             )
-        if self._sink.timestamp == "event-time":
-            _check_retention(topic, self._staged)
-
-    def pre_commit(self, checkpoint_id: int) -> PreCommit:
-        if self._gathering:
-            self._encode()
-        self._memory.let_go(self._clock.monotonic_ms())
-        return self._staged.pre_commit(checkpoint_id)
-
-    def commit(self, checkpoint_id: int) -> None:
-        self._staged.commit(checkpoint_id)
-
-    def close(self) -> None:
-        self._staged.close()
-
-
-def _check_retention(topic: str, staged: StagedWriter) -> None:
-    """Event time in the past is old for the broker: it deletes such output within minutes, silently."""
-    description = staged.topic(topic)
-    if description.uses_append_time:
-        raise UsageError(
-            f'timestamp="event-time": topic {topic!r} has message.timestamp.type=LogAppendTime, so the '
-            "broker replaces it: set CreateTime on the topic, or leave timestamp out"
-        )
-    if description.retention_ms is None or description.retention_ms >= 0:
-        kept = "unknown" if description.retention_ms is None else f"{description.retention_ms} ms"
-        raise UsageError(
-            f'timestamp="event-time": topic {topic!r} deletes records by their timestamp (retention.ms is '
-            f"{kept}), so output of older event times would vanish: set retention.ms=-1 on the topic, or "
-            "leave timestamp out and keep the event time in the value"
-        )

@@ -90,7 +90,18 @@ CONNECTORS = (
         "the staged protocol, with crashes at every call",
         """simulation/test_transactions conformance/test_kafka_staged
         unit/connectors/kafka/transactions/test_staged_file""",
-        "staged_writer connectors.recovery connectors.waiting fake",
+        "staged_writer sink_topics connectors.recovery connectors.waiting fake fake_broker",
+    ),
+    Covered(
+        "prepared transactions, with crashes at every call, and by SIGKILL on a real broker",
+        """simulation/test_prepared_transactions integration/test_kafka_two_phase
+        conformance/test_kafka_staged""",
+        "prepared_epoch prepared_owner prepared_writer changed_sink",
+    ),
+    Covered(
+        "rows of a sink as records of its topics",
+        "unit/sinks/test_kafka_sink unit/sinks/test_kafka_topics unit/sinks/test_gathering",
+        "kafka.transactions.sink_writer",
     ),
     Covered(
         "it looks for transactions that hang, which only a real broker has",

@@ -64,7 +64,6 @@ OF_THE_ENGINE = {
     "onceflow.runtime.testing.conformance": {
         *("OPERATOR_CHECKS", "OperatorUnderTest", "STORE_CHECKS", "TABLE_CHECKS", "TableUnderTest"),
     },
-    "onceflow.sinks.kafka": {"KafkaSinkWriter"},
 }
 """Names in those modules that nobody outside of the engine uses."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -80,6 +80,11 @@ class TransactionalProducer(Protocol):
         """Wait for all of them. The number of rows of this transaction that the broker has acknowledged."""
         ...
 
+    @property
+    def identity(self) -> ProducerIdentity:
+        """Whom the broker takes it for: another process that knows this can end its transaction."""
+        ...
+
     def send_ledger(self, entry: LedgerEntry) -> None:
         """Put the ledger to this value as part of the open transaction."""
         ...
@@ -126,3 +131,24 @@ class KafkaClient(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class TwoPhaseClient(KafkaClient, Protocol):
+    """A client that ends transactions which another producer, maybe of a process that is dead, has left
+    open. Every call may be made again. Raises OptionError too: brokers can't be reached so, since librdkafka
+    has no call for it."""
+
+    def commit_prepared(self, transactional_id: str, identity: ProducerIdentity) -> bool:
+        """Commit what this producer has left open. True: it is committed, now or already. False: the broker
+        does not know of it any more, since a newer producer has used the id, or it was aborted: what the
+        ledger says tells which."""
+        ...
+
+    def fence(self, transactional_ids: Sequence[str]) -> None:
+        """Refuse every producer that there is of these ids, and abort what they left open."""
+        ...
+
+    def read_ledgers(self, ledgers: Sequence[LedgerKey]) -> Sequence[LedgerEntry | None]:
+        """The committed value of each, as `read_ledger` has it."""
+        ...

@@ -24,7 +24,7 @@ from onceflow.connectors.kafka.produce.route import LOG
 from onceflow.connectors.kafka.transactions.hanging import HangingTransaction, TransactionDoctor
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
-from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
+from onceflow.connectors.kafka.transactions.sink_topics import LEDGER_TOPIC
 from onceflow.runtime.errors import Retryable, UsageError
 
 app = typer.Typer(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from onceflow.connectors.kafka.client import LedgerKey
 from onceflow.connectors.kafka.options import KafkaOptions
-from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
+from onceflow.connectors.kafka.transactions.sink_topics import LEDGER_TOPIC
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.nearest import nearest

@@ -1,4 +1,4 @@
-"""The Kafka sink's staged writer, on the broker in memory, passes the kit of sinks."""
+"""The Kafka sink's two writers, on the broker in memory, pass the kit of sinks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, TopicDescription
-from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
+from onceflow.connectors.kafka.transactions.prepared_writer import PreparedWriter
+from onceflow.connectors.kafka.transactions.sink_topics import OutputSettings
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.contracts import Sink, SinkContext, SinkWriter
 from onceflow.testing.kit import SinkKit
@@ -48,6 +51,20 @@ class TestInMemory(SinkKit):
 
     def visible(self) -> list[int]:
         return [int(row["value"]) for row in self.broker.visible]
+
+
+@dataclass(frozen=True)
+class PreparedSink(StagedSink):
+    """The same with transactions that are prepared."""
+
+    def open_writer(self, context: SinkContext) -> SinkWriter:
+        client = FakeClient(FakeNetwork(self.broker, NoFaults()))
+        return PreparedWriter(context, client, OutputSettings(["out"]))
+
+
+class TestPrepared(TestInMemory):
+    def sink(self) -> Sink:
+        return PreparedSink(self.broker, self.memory_bytes_max)
 
 
 class TestSpilled(TestInMemory):

@@ -3,7 +3,8 @@
 Run as a program with one argument, JSON: bootstrap_servers, topic, folder, rows (per checkpoint),
 checkpoints (how many in all), kill (null, or method, after, nth: SIGKILL itself there),
 transaction_timeout, delivery_timeout, second_topic (null, or: rows go to both topics, every other one to
-each, and every fifth is a delete). Prints a line after each step.
+each, and every fifth is a delete), two_phase (rows are written once, and prepared). Prints a line after each
+step.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ import pyarrow as pa
 from onceflow.connectors.kafka.client import KafkaClient, LedgerKey
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
+from onceflow.connectors.kafka.transactions.prepared_writer import PreparedWriter
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.transactions.sink_writer import CommittingWriter, KafkaSinkWriter
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, SinkContext
 from onceflow.runtime.records import Records, RowKind
 from onceflow.runtime.testing.faults import CrashAt
-from onceflow.sinks.kafka import KafkaSink, KafkaSinkWriter
+from onceflow.sinks.kafka import KafkaSink
 
 
 def kill_self() -> NoReturn:
@@ -140,8 +143,8 @@ def main(config: dict[str, Any]) -> None:
         schema=pa.schema([]),
         on_wait=lambda reason: print("wait", reason, flush=True),
     )
-    staged = open_staged(config, context, kill)
-    writer = KafkaSinkWriter(sink_of(config), context, staged)
+    output = open_output(config, context, kill)
+    writer = KafkaSinkWriter(sink_of(config).rows_to_topics, context, output)
     if kill and kill["method"] in ("persist",):
         checkpoints = CrashAt(checkpoints, crash=kill_self, **kill)
     restored = latest["committable"]
@@ -154,7 +157,8 @@ def main(config: dict[str, Any]) -> None:
         writer.write(rows_of(config, numbers))
         row += config["rows"]
         pre_commit: Any = writer.pre_commit(checkpoint_id)
-        staged.send_ahead()  # here and not on a thread, so that a window is always the same
+        # Here and not on a thread, so that a window is always the same.
+        output.send() if isinstance(output, PreparedWriter) else output.send_ahead()
         if kill and kill["method"] == "stage" and checkpoint_id == latest["checkpoint_id"] + kill["nth"]:
             pre_commit = CrashAt(pre_commit, "stage", after=kill["after"], crash=kill_self)
         checkpoints.persist(checkpoint_id, row, pre_commit.stage())
@@ -182,7 +186,9 @@ def rows_of(config: dict[str, Any], numbers: list[int]) -> Records:
     return Records(batch, kind=kinds)
 
 
-def open_staged(config: dict[str, Any], context: SinkContext, kill: dict[str, Any] | None) -> StagedWriter:
+def open_output(
+    config: dict[str, Any], context: SinkContext, kill: dict[str, Any] | None
+) -> CommittingWriter:
     servers, topic = config["bootstrap_servers"], config["topic"]
     client: Any = LibrdkafkaClient(
         KafkaOptions(servers), ProducerSettings(int(config.get("transaction_timeout", 60_000)))
@@ -191,6 +197,8 @@ def open_staged(config: dict[str, Any], context: SinkContext, kill: dict[str, An
         client = KillingClient(client, kill)
     topics = [] if config.get("second_topic") else [topic]
     settings = StagedSettings(topics, delivery_timeout_ms=int(config.get("delivery_timeout", 60_000)))
+    if config.get("two_phase"):
+        return PreparedWriter(context, client, settings)
     return StagedWriter(context, client, settings)
 
 

@@ -21,7 +21,7 @@ from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaC
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.connectors.kafka.transactions.producer import LibrdkafkaProducer
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
-from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
+from onceflow.connectors.kafka.transactions.sink_topics import LEDGER_TOPIC
 from onceflow.runtime.errors import Fenced, Retryable
 from tests.kafka_output import NoPatience, Output
 

@@ -16,7 +16,7 @@ from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
-from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
+from onceflow.connectors.kafka.transactions.sink_topics import LEDGER_TOPIC
 from onceflow.runtime.errors import Fatal
 from tests.kafka_output import NoPatience, Output
 from tests.kafka_quotas import quotas

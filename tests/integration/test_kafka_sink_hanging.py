@@ -23,13 +23,14 @@ from kafka.structs import TopicPartition as At
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.transactions.hanging import TransactionDoctor
+from onceflow.connectors.kafka.transactions.sink_writer import KafkaSinkWriter
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, SinkContext
 from onceflow.runtime.errors import Retryable, UsageError
 from onceflow.runtime.records import Records
-from onceflow.sinks.kafka import KafkaSink, KafkaSinkWriter
+from onceflow.sinks.kafka import KafkaSink
 
 pytestmark = pytest.mark.kafka
 

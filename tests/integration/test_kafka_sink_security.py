@@ -25,7 +25,7 @@ from benchmarks.secured import write_certificate
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
+from onceflow.connectors.kafka.transactions.sink_topics import LEDGER_TOPIC
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock

@@ -24,14 +24,16 @@ from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProx
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
 from onceflow.connectors.kafka.transactions.owner import OwnerTransactions
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
-from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC, StagedSettings, StagedWriter
+from onceflow.connectors.kafka.transactions.sink_topics import LEDGER_TOPIC
+from onceflow.connectors.kafka.transactions.sink_writer import KafkaSinkWriter
+from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, SinkContext
 from onceflow.runtime.errors import DataLossError, Fatal, Fenced, Retryable, UsageError
 from onceflow.runtime.records import Records
-from onceflow.sinks.kafka import KafkaSink, KafkaSinkWriter
+from onceflow.sinks.kafka import KafkaSink
 
 pytestmark = pytest.mark.kafka
 
@@ -244,7 +246,7 @@ def test_late_first_copy_of_end_txn_doubles_without_rule_4_only(
         staged = writer_type(
             job.context(0), client, StagedSettings([job.sink.topic], delivery_timeout_ms=2_000)
         )
-        writer = KafkaSinkWriter(job.sink, job.context(0), staged)
+        writer = KafkaSinkWriter(job.sink.rows_to_topics, job.context(0), staged)
         writer.recover([])
         ends: Counter[int] = Counter()
         dying_at = threading.Event()
@@ -336,7 +338,7 @@ def test_outage_longer_than_the_transaction_timeout_loses_nothing(
     with FaultProxy(kafka.bootstrap_servers) as proxy:
         client = LibrdkafkaClient(KafkaOptions(proxy.address), ProducerSettings(transaction_timeout_ms=1_000))
         staged = StagedWriter(job.context(0), client, StagedSettings([job.sink.topic]))
-        writer = KafkaSinkWriter(job.sink, job.context(0), staged)
+        writer = KafkaSinkWriter(job.sink.rows_to_topics, job.context(0), staged)
         writer.recover([])
         durable = stage(writer, 1, 1, 2, 3)
         proxy.on_request = lambda r: Course.HOLD if r.api == Api.END_TXN else Course.PASS
@@ -402,7 +404,7 @@ def test_large_output_spills_and_goes_out_in_one_transaction(
     client = LibrdkafkaClient(KafkaOptions(broker.bootstrap_servers), ProducerSettings())
     context = job.context(0)
     staged = StagedWriter(context, client, StagedSettings([job.sink.topic], memory_bytes_max=50_000))
-    writer = KafkaSinkWriter(job.sink, context, staged)
+    writer = KafkaSinkWriter(job.sink.rows_to_topics, context, staged)
     writer.recover([])
     for start in range(0, 50_000, 1_000):
         writer.write(records(*range(start, start + 1_000)))

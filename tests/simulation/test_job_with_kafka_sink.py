@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, TopicDescription
-from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, Impatience
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeNetwork, Impatience
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
 from onceflow.connectors.kafka.transactions.owner import OwnerTransactions
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.contracts import SinkContext

@@ -20,13 +20,12 @@ from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, KafkaClient, Ledger
 from onceflow.connectors.kafka.testing.fake import (
     Chooser,
     FakeClient,
-    FakeKafka,
     FakeNetwork,
     Impatience,
     NoFaults,
     ProcessCrash,
-    Row,
 )
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka, Row
 from onceflow.connectors.kafka.transactions.ahead import Output
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.connectors.waiting import Patience

@@ -13,9 +13,9 @@ from onceflow.connectors.kafka.failures import failure
 from onceflow.connectors.kafka.produce.leaders import Leaders
 from onceflow.connectors.kafka.protocol.transaction_messages import (
     PartitionResult,
-    abort_request,
     add_partitions_answer,
     add_partitions_request,
+    end_request,
 )
 from onceflow.connectors.kafka.protocol.wire import ProtocolError
 
@@ -85,7 +85,12 @@ class Enlisting:
 
     def abort(self) -> None:
         """End the transaction, uncommitted."""
-        request = partial(abort_request, transactional_id=self._transactional_id, identity=self._identity)
+        request = partial(
+            end_request,
+            transactional_id=self._transactional_id,
+            identity=self._identity,
+            is_commit=False,
+        )
         self._leaders.coordinator().ask(request, {})
 
 

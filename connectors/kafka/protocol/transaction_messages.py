@@ -1,4 +1,4 @@
-"""The requests of Kafka's protocol that a direct producer makes inside of a transaction, as bytes.
+"""The requests of Kafka's protocol that are made about transactions past librdkafka, as bytes.
 
 Their versions are those of transactions as librdkafka makes them (KIP-98): partitions are added to the
 transaction before anything is written to them, and its end leaves the producer's epoch as it is. Pure: no
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from onceflow.connectors.kafka.client import ProducerIdentity
 from onceflow.connectors.kafka.protocol.wire import Reader, compact_length, compact_text, framed, header
 
-PRODUCE, FIND_COORDINATOR, ADD_PARTITIONS, END = 0, 10, 24, 26
-VERSIONS: Mapping[int, int] = {PRODUCE: 9, FIND_COORDINATOR: 3, ADD_PARTITIONS: 3, END: 3}
+PRODUCE, FIND_COORDINATOR, INIT, ADD_PARTITIONS, END = 0, 10, 22, 24, 26
+VERSIONS: Mapping[int, int] = {PRODUCE: 9, FIND_COORDINATOR: 3, INIT: 2, ADD_PARTITIONS: 3, END: 3}
 """Each request's number, and the version it has here."""
 
 _ACKS_ALL = -1
@@ -138,12 +138,33 @@ def produce_answer(frame: bytes) -> Answer:
     return Answer(found, reader.int32())
 
 
-def abort_request(
-    correlation_id: int, client_id: str, transactional_id: str, identity: ProducerIdentity
+def end_request(
+    correlation_id: int, client_id: str, transactional_id: str, identity: ProducerIdentity, is_commit: bool
 ) -> bytes:
-    """The request that asks the coordinator to abort a transaction."""
-    body = _transaction(transactional_id, identity) + b"\0\0"
+    """The request that asks the coordinator to commit a transaction, or to abort it."""
+    body = _transaction(transactional_id, identity) + struct.pack(">b", is_commit) + b"\0"
     return framed(_header(END, correlation_id, client_id) + body)
+
+
+def end_answer(frame: bytes) -> int:
+    """An error code, or 0: it is decided as it was asked for, and for good."""
+    reader = _begin(frame)
+    reader.int32()  # for how long the broker throttles
+    return reader.int16()
+
+
+def init_request(correlation_id: int, client_id: str, transactional_id: str, timeout_ms: int) -> bytes:
+    """The request for a new epoch of a transactional id: older producers are refused from then on, and the
+    transaction that they have open is aborted. `timeout_ms`: of transactions in the new epoch."""
+    body = compact_text(transactional_id) + struct.pack(">i", timeout_ms) + b"\0"
+    return framed(_header(INIT, correlation_id, client_id) + body)
+
+
+def init_answer(frame: bytes) -> tuple[int, ProducerIdentity]:
+    """An error code or 0, and whom requests of the new epoch are from."""
+    reader = _begin(frame)
+    reader.int32()  # for how long the broker throttles
+    return reader.int16(), ProducerIdentity(reader.int64(), reader.int16())
 
 
 def _header(api: int, correlation_id: int, client_id: str) -> bytes:

@@ -1,21 +1,22 @@
-"""FakeKafka: a broker in memory with what exactly-once output rests on, and with a network that lies.
+"""FakeClient: a client of the broker in memory, behind a network that lies.
 
-Transactional ids with epochs and fencing, transactions, the ledger, read_committed. Every call of a
-client is a step at which a chooser may let the process crash, lose the request, lose the reply, or
-have librdkafka send the request twice while the first copy is under way for as long as it likes.
-`FakeClient` is a KafkaClient: transactions run on it as they run on a real broker.
+Every call of a client is a step at which a chooser may let the process crash, lose the request, lose the
+reply, or have librdkafka send the request twice while the first copy is under way for as long as it likes.
+`FakeClient` is a TwoPhaseClient: transactions run on it as they run on a real broker.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescription
+from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, ProducerIdentity, TopicDescription
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
 from onceflow.runtime.errors import Fenced, Indeterminate, OnceflowError, Retryable
 
 
@@ -51,76 +52,6 @@ class Impatience:
 
     def reset(self) -> None:
         self._failures = 0
-
-
-Row = dict[str, Any]
-"""A record as PRODUCE_SCHEMA has it."""
-
-
-@dataclass(slots=True)
-class _Transaction:
-    """What the coordinator knows of one transactional id."""
-
-    epoch: int = -1
-    is_open: bool = False
-    rows: list[Row] = field(default_factory=list)
-    offset: tuple[LedgerKey, LedgerEntry] | None = None
-
-
-@dataclass(slots=True)
-class FakeKafka:
-    """The broker. It outlives its clients; `visible` is what a read_committed reader sees, in order."""
-
-    topics: dict[str, TopicDescription] = field(default_factory=dict)
-    visible: list[Row] = field(default_factory=list)
-    ledgers: dict[LedgerKey, LedgerEntry] = field(default_factory=dict)
-    late: list[Callable[[], None]] = field(default_factory=list)
-    """Requests that are still under way: each arrives once, at any step, or never."""
-    _transactions: dict[str, _Transaction] = field(default_factory=dict)
-
-    def init(self, transactional_id: str) -> int:
-        """Fence the older epochs and abort what they left open."""
-        known = self._transactions.setdefault(transactional_id, _Transaction())
-        self._transactions[transactional_id] = _Transaction(epoch=known.epoch + 1)
-        return known.epoch + 1
-
-    def produce(self, transactional_id: str, epoch: int, rows: Sequence[Row]) -> None:
-        transaction = self._current(transactional_id, epoch)
-        transaction.is_open = True
-        transaction.rows.extend(rows)
-
-    def offset_commit(self, ledger: LedgerKey, epoch: int, entry: LedgerEntry) -> None:
-        """A real broker takes it also when it comes after its own transaction: into the next one."""
-        self._current(ledger.transactional_id, epoch).offset = (ledger, entry)
-
-    def end(self, transactional_id: str, epoch: int) -> None:
-        """Commit what is open, whoever's rows that are; OK if there is nothing."""
-        transaction = self._current(transactional_id, epoch)
-        self.visible.extend(transaction.rows)
-        if transaction.offset is not None:
-            ledger, entry = transaction.offset
-            if entry.checkpoint_id >= 0:  # dropped without a word, as the real one does
-                self.ledgers[ledger] = entry
-        self._transactions[transactional_id] = _Transaction(epoch=epoch)
-
-    def abort(self, transactional_id: str, epoch: int) -> None:
-        """Nothing of what is open was ever there."""
-        self._current(transactional_id, epoch)
-        self._transactions[transactional_id] = _Transaction(epoch=epoch)
-
-    def open_rows(self, transactional_id: str) -> Sequence[Row]:
-        """What is in its transaction and not visible."""
-        return self._transactions[transactional_id].rows
-
-    def forget_ledger(self, ledger: LedgerKey) -> None:
-        """Lose this ledger, as if its offsets had expired."""
-        self.ledgers.pop(ledger, None)
-
-    def _current(self, transactional_id: str, epoch: int) -> _Transaction:
-        transaction = self._transactions[transactional_id]
-        if transaction.epoch != epoch:
-            raise Fenced(f"epoch {epoch} of {transactional_id} is older than {transaction.epoch}")
-        return transaction
 
 
 @dataclass(slots=True)
@@ -192,7 +123,7 @@ class FakeNetwork:
 
 
 class FakeClient:
-    """KafkaClient of one process."""
+    """TwoPhaseClient of one process."""
 
     def __init__(self, network: FakeNetwork) -> None:
         self._network = network
@@ -206,6 +137,24 @@ class FakeClient:
             "read ledger", lambda: self._network.broker.ledgers.get(ledger)
         )
         return answer
+
+    def read_ledgers(self, ledgers: Sequence[LedgerKey]) -> Sequence[LedgerEntry | None]:
+        broker = self._network.broker
+        answers: Sequence[LedgerEntry | None] = self._network.call(
+            "read ledgers", lambda: [broker.stable_ledger(ledger) for ledger in ledgers]
+        )
+        return answers
+
+    def commit_prepared(self, transactional_id: str, identity: ProducerIdentity) -> bool:
+        broker, epoch = self._network.broker, identity.epoch
+        is_committed: bool = self._network.call(
+            "commit prepared", lambda: broker.end_by_anybody(transactional_id, epoch), is_resent=True
+        )
+        return is_committed
+
+    def fence(self, transactional_ids: Sequence[str]) -> None:
+        for transactional_id in transactional_ids:
+            self._network.call("fence", partial(self._network.broker.init, transactional_id))
 
     def ensure_ledger_topic(self, topic: str) -> None: ...
 
@@ -228,6 +177,10 @@ class FakeProducer:
         self._epoch = epoch
         self._rows = 0
         self._cuts_at_init = network.cuts
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(0, self._epoch)
 
     def begin(self) -> None:
         self._rows = 0

@@ -1,4 +1,4 @@
-"""LibrdkafkaClient: KafkaClient on confluent-kafka."""
+"""LibrdkafkaClient: TwoPhaseClient on confluent-kafka, and past it where it has no call."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescription
+from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, ProducerIdentity, TopicDescription
 from onceflow.connectors.kafka.committed_offsets import ask_for_group, group_reader
 from onceflow.connectors.kafka.failures import connection_failure, denied, failure
 from onceflow.connectors.kafka.options import Isolation, KafkaOptions
 from onceflow.connectors.kafka.produce.batch_limit import BatchLimit
 from onceflow.connectors.kafka.produce.choose import DirectChoice
 from onceflow.connectors.kafka.produce.route import LOG
+from onceflow.connectors.kafka.protocol.broker_access import access_of
+from onceflow.connectors.kafka.protocol.transaction_messages import Node
+from onceflow.connectors.kafka.transactions.coordinator_requests import CoordinatorRequests
 from onceflow.connectors.kafka.transactions.producer import LibrdkafkaProducer
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.who_is_there import AWAY, learn_who_is_there
@@ -34,7 +37,7 @@ _QUICK = {
 
 
 class LibrdkafkaClient:
-    """KafkaClient on a real broker. `close` it; what it opened is closed with it."""
+    """TwoPhaseClient on a real broker. `close` it; what it opened is closed with it."""
 
     def __init__(self, options: KafkaOptions, settings: ProducerSettings) -> None:
         self._options = options
@@ -45,6 +48,7 @@ class LibrdkafkaClient:
         )
         self._readers: dict[LedgerKey, Consumer] = {}
         self._admin_client: AdminClient | None = None
+        self._coordinators: CoordinatorRequests | None = None
         self._may_be_outdated = False
         """What our AdminClient knows of who is there: a question had no answer."""
         self._reason = ""
@@ -57,17 +61,11 @@ class LibrdkafkaClient:
         return LibrdkafkaProducer.open(self._options, settings, ledger, group, self._direct, self._limit)
 
     def read_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
-        action, resource = "read the ledger", f"Group {ledger.transactional_id}"
         try:
             answer = self._reader(ledger).committed([TopicPartition(ledger.topic, 0)], timeout=_REQUEST_S)[0]
         except KafkaException as e:
             raise self._why_no_answer(e.args[0], ledger) from e
-        # The error of one partition is not raised: without this check it would look like "never written".
-        if answer.error is not None:
-            if answer.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise denied(action, f"Topic {ledger.topic}", "READ and DESCRIBE", answer.error.name())
-            raise failure(answer.error, action, resource)
-        return LedgerEntry(int(answer.offset), answer.metadata or "") if answer.offset >= 0 else None
+        return self._entry(ledger, answer)
 
     def ensure_ledger_topic(self, topic: str) -> None:
         if topic in self.describe_topics([topic]):
@@ -117,11 +115,49 @@ class LibrdkafkaClient:
         minutes = config.get("offsets.retention.minutes")
         return int(minutes) * 60_000 if minutes else _DEFAULT_OFFSETS_RETENTION_MS
 
+    def commit_prepared(self, transactional_id: str, identity: ProducerIdentity) -> bool:
+        return self._requests().commit(transactional_id, identity)
+
+    def fence(self, transactional_ids: Sequence[str]) -> None:
+        for transactional_id in transactional_ids:
+            self._requests().fence(transactional_id, self._settings.transaction_timeout_ms)
+
+    def read_ledgers(self, ledgers: Sequence[LedgerKey]) -> Sequence[LedgerEntry | None]:
+        asked = [
+            self._admin().list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(ledger.transactional_id, [TopicPartition(ledger.topic, 0)])],
+                require_stable=True,
+                request_timeout=_REQUEST_S,
+            )[ledger.transactional_id]
+            for ledger in ledgers
+        ]
+        found: list[LedgerEntry | None] = []
+        for ledger, answer in zip(ledgers, asked, strict=True):
+            try:
+                (partition,) = answer.result().topic_partitions
+            except KafkaException as e:
+                raise self._failed(e.args[0], "read the ledger", f"Group {ledger.transactional_id}") from e
+            found.append(self._entry(ledger, partition))
+        return found
+
     def close(self) -> None:
+        if self._coordinators is not None:
+            self._coordinators.close()
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
         self._admin_client = None
+
+    @staticmethod
+    def _entry(ledger: LedgerKey, answer: TopicPartition) -> LedgerEntry | None:
+        """What was answered for the ledger. None: never written."""
+        # The error of one partition is not raised: without this check it would look like "never written".
+        if answer.error is not None:
+            action, resource = "read the ledger", f"Group {ledger.transactional_id}"
+            if answer.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise denied(action, f"Topic {ledger.topic}", "READ and DESCRIBE", answer.error.name())
+            raise failure(answer.error, action, resource)
+        return LedgerEntry(int(answer.offset), answer.metadata or "") if answer.offset >= 0 else None
 
     def _with_config(self, topic: str, partitions: int) -> TopicDescription:
         config = self._config(ConfigResource(ResourceType.TOPIC, topic))
@@ -204,6 +240,25 @@ class LibrdkafkaClient:
             raise OptionError(
                 f"librdkafka refuses its settings: {self._options.redact(e.args[0].str())}"
             ) from e
+
+    def _requests(self) -> CoordinatorRequests:
+        if self._coordinators is None:
+            access = access_of(self._options.of_producers())
+            if access is None:
+                raise OptionError(
+                    "a transaction that is prepared is committed past librdkafka, and the files that the "
+                    "settings ssl.* name can't be used so: have them readable where the slots run"
+                )
+            timeout_s = self._settings.request_ms(self._options) / 1000
+            self._coordinators = CoordinatorRequests(self._nodes, access, timeout_s)
+        return self._coordinators
+
+    def _nodes(self) -> Sequence[Node]:
+        try:
+            brokers = self._lookup().list_topics("", timeout=_REQUEST_S).brokers
+        except KafkaException as e:
+            raise self._failed(e.args[0], "look up the brokers", "Cluster") from e
+        return [Node(each.host, each.port) for each in brokers.values()]
 
     def _admin(self) -> AdminClient:
         if self._admin_client is None:

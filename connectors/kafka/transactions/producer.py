@@ -161,6 +161,12 @@ class LibrdkafkaProducer:
             if took_s > self._request_s / 2:
                 self._broken = f"the commit took {took_s:.1f} s"
 
+    @property
+    def identity(self) -> ProducerIdentity:
+        if self._identity is None:
+            raise Retryable(f"librdkafka's statistics do not tell whom the broker takes {self._id} for")
+        return self._identity
+
     def doubt(self) -> str | None:
         with self._lock:
             if self._broken is not None or not self._sent_until_us:

@@ -8,44 +8,31 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import pyarrow as pa
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerKey, TopicDescription
-from onceflow.connectors.kafka.produce.constant_columns import only_topic
-from onceflow.connectors.kafka.produce.record_size import refuse_too_large
 from onceflow.connectors.kafka.transactions.ahead import AheadThread, Output
+from onceflow.connectors.kafka.transactions.changed_sink import settle_prepared
 from onceflow.connectors.kafka.transactions.held import HeldOutput, RestoredOutput
-from onceflow.connectors.kafka.transactions.known_topics import KnownTopics
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
+from onceflow.connectors.kafka.transactions.prepared_promise import PreparedPromise
 from onceflow.connectors.kafka.transactions.promise import Promise
+from onceflow.connectors.kafka.transactions.sink_topics import OutputSettings, SinkTopics
 from onceflow.connectors.recovery import Recovery
-from onceflow.connectors.waiting import NEVER_ANSWERED, SAFE, Patience, WaitForSystem
+from onceflow.connectors.waiting import Patience
 from onceflow.runtime.contracts import Committable, SinkContext
-from onceflow.runtime.errors import Fatal, Retryable, UsageError
+from onceflow.runtime.errors import Retryable
 from onceflow.runtime.records import Records
 
-T = TypeVar("T")
-
-LEDGER_TOPIC = "onceflow-ledger"
-_NO_LIMIT = 1 << 62
 _RECOVERY_EXTRA_S = 60
 _CLOSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class StagedSettings:
+class StagedSettings(OutputSettings):
     """How a staged writer writes."""
 
-    topics: Sequence[str]
-    transactional_id_prefix: str | None = None
-    """What a transactional id begins with, in front of uid, lineage and owner; None: the job's name."""
-    ledger_topic: str = LEDGER_TOPIC
-    delivery_timeout_ms: int = 120_000
-    """How long the broker may be away before the attempt fails."""
-    first_answer_ms: int | None = None
-    """How long the first answer to a job that has never run is waited for; None: as long as any other."""
     memory_bytes_max: int = 128 << 20
     """Output of one checkpoint above this waits in its staged file alone. Much less at a time is written
     there as it comes."""
@@ -74,7 +61,8 @@ class StagedWriter:
         self._settings = settings
         self._closed = threading.Event()
         self._in_use = threading.Lock()
-        self._patience = patience or self._wait(settings.delivery_timeout_ms, SAFE)
+        self._topics = SinkTopics(context, client, settings, self._closed, patience)
+        self._patience = self._topics.patience
         self._claimant = Claimant(context.lineage, context.attempt)
         self._own = self._transactions(self._ledger_key(str(context.subtask)), None)
         self._recovery = Recovery(context.uid, settings.delivery_timeout_ms / 1000 + _RECOVERY_EXTRA_S)
@@ -88,17 +76,16 @@ class StagedWriter:
         self._sender: AheadThread | None = None
         self._last_written_ms = context.clock.monotonic_ms()
         self._keep_alive_ms = 0.0
-        self._topics = KnownTopics(client, settings.topics, context.clock)
-        self._look_up_topics()
+        self._topics.look_up()
 
     def topic(self, name: str) -> TopicDescription:
         """What is known of a topic; looked up again every few minutes. One that was not asked for before is
         looked up now, and waits for the broker. Raises Fatal if it does not exist. The task's thread."""
-        if name not in self._topics.descriptions:
+        known = self._topics.description(name)
+        if known is None:
             with self._exclusively():
-                if not self._try(lambda: self._topics.add(name)):
-                    raise Fatal(self._missing(name))
-        return self._topics.descriptions[name]
+                known = self._topics.found(name)
+        return known
 
     def recover(self, committables: Sequence[Committable]) -> None:
         with self._recovery.under_way(), self._exclusively():
@@ -110,10 +97,7 @@ class StagedWriter:
     def write_rows(self, rows: pa.RecordBatch) -> None:
         """Rows in PRODUCE_SCHEMA. Raises Fatal naming a record that the broker would refuse."""
         if rows.num_rows:
-            known, only = self._topics.descriptions, only_topic(rows)
-            counted = known.values() if only is None or only not in known else [known[only]]
-            limits = (topic.max_message_bytes or _NO_LIMIT for topic in counted)
-            refuse_too_large(rows, min(limits, default=_NO_LIMIT))
+            self._topics.check_sizes(rows)
             self._open.add(rows)
             self._wake_sender()
 
@@ -213,11 +197,15 @@ class StagedWriter:
         self._topics.refresh()
 
     def _recover(self, committables: Sequence[Committable]) -> None:
-        self._try(lambda: self._client.ensure_ledger_topic(self._settings.ledger_topic))
+        self._topics.ask(lambda: self._client.ensure_ledger_topic(self._settings.ledger_topic))
         # The broker forgets a ledger that nobody writes: an idle writer writes it anew well before.
-        self._keep_alive_ms = self._try(self._client.offsets_retention_ms) / 8
+        self._keep_alive_ms = self._topics.ask(self._client.offsets_retention_ms) / 8
         own_key = self._ledger_key(str(self._context.subtask))
         for committable in committables:
+            if PreparedPromise.is_in(committable):  # the sink was two_phase=True then
+                claimant = self._claimant
+                settle_prepared(committable, self._context, self._client, claimant, self._patience)
+                continue
             promise = Promise.of(committable)
             outputs = [RestoredOutput(output, self._context.files) for output in promise.outputs]
             if promise.ledger == own_key:
@@ -242,42 +230,11 @@ class StagedWriter:
         paths = [output.path for output in staged]
         return Committable(self._context.uid, owner, checkpoint_id, promise.to_json(), paths)
 
-    def _look_up_topics(self) -> None:
-        first_ms = self._settings.first_answer_ms if self._context.attempt == 1 else None
-        first = None if first_ms is None else self._wait(first_ms, NEVER_ANSWERED)
-        found = self._try(self._topics.look_up, first)
-        for topic in self._settings.topics:
-            if topic not in found:
-                raise UsageError(self._missing(topic))
-
-    def _missing(self, topic: str) -> str:
-        return (
-            f"sink {self._context.uid!r}: topic {topic!r} does not exist: create it with the partitions and "
-            "the retention it should have, and start the job again"
-        )
-
-    def _try(self, call: Callable[[], T], patience: Patience | None = None) -> T:
-        patience = patience or self._patience
-        while True:
-            try:
-                result = call()
-            except Retryable as e:
-                patience.wait(e)
-            else:
-                patience.reset()
-                return result
-
-    def _wait(self, timeout_ms: int, advice: str) -> Patience:
-        clock, on_wait = self._context.clock, self._context.on_wait
-        return WaitForSystem("Kafka sink", clock, on_wait, timeout_ms, self._closed, advice)
-
     def _transactions(self, ledger: LedgerKey, last_seen: int | None) -> OwnerTransactions:
         return OwnerTransactions(self._client, ledger, self._claimant, self._patience, last_seen)
 
     def _ledger_key(self, owner: str) -> LedgerKey:
-        prefix = self._settings.transactional_id_prefix or self._context.job
-        name = f"{prefix}.{self._context.uid}.{self._context.lineage}.{owner}"
-        return LedgerKey(name, self._settings.ledger_topic)
+        return self._settings.ledger_of(self._context, owner)
 
     def _new_output(self) -> HeldOutput:
         return HeldOutput(self._context.files, self._settings.memory_bytes_max)

@@ -11,7 +11,9 @@ import pytest
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka.client import TopicDescription
 from onceflow.connectors.kafka.produce.gathering import BYTES_ENOUGH, ROWS_ENOUGH, Gathering
-from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
+from onceflow.connectors.kafka.transactions.sink_writer import KafkaSinkWriter
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
@@ -19,7 +21,7 @@ from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import Records
-from onceflow.sinks.kafka import KafkaSink, KafkaSinkWriter
+from onceflow.sinks.kafka import KafkaSink
 
 
 class Writing:
@@ -32,7 +34,7 @@ class Writing:
         client = FakeClient(FakeNetwork(self.broker, NoFaults()))
         staged = StagedWriter(context, client, StagedSettings(["out"]))
         sink = KafkaSink("localhost:9092", "out", value=Raw("value"))
-        self.writer = KafkaSinkWriter(sink, context, staged)
+        self.writer = KafkaSinkWriter(sink.rows_to_topics, context, staged)
         self.writer.recover([])
 
     def checkpoint(self, checkpoint_id: int) -> int:

@@ -10,10 +10,17 @@ import pytest
 
 from onceflow.connectors.formats import Json, Raw
 from onceflow.connectors.kafka.produce.row_encoder import HEADERS_TYPE
-from onceflow.runtime.errors import GraphError, OptionError
+from onceflow.runtime.checkpoint.memory_store import MemoryStore
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
+from onceflow.runtime.clock import ManualClock
+from onceflow.runtime.contracts import SinkContext
+from onceflow.runtime.errors import GraphError, OptionError, UsageError
 from onceflow.sinks.kafka import KafkaSink
 
 SCHEMA = pa.schema([("user", pa.string()), ("n", pa.int64()), ("h", HEADERS_TYPE), ("p", pa.int32())])
+
+
+KERBEROS = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
 
 
 def sink(**options: Any) -> KafkaSink:
@@ -50,6 +57,10 @@ def test_wrong_column_is_named_when_the_graph_is_built(options: dict[str, Any], 
         ({"topic": ""}, "name of a topic"),
         ({"topic": None}, "give topic=, or with topic_column="),
         ({"librdkafka": {"acks": 1}}, "acks"),
+        (
+            {"two_phase": True, "librdkafka": KERBEROS},
+            "not possible with these settings",
+        ),
     ],
 )
 def test_wrong_option_is_refused_where_it_is_written(options: dict[str, Any], said: str) -> None:
@@ -68,3 +79,19 @@ def test_only_an_upserting_sink_takes_changes_and_wants_a_keys_rows_together() -
     assert not sink(key="user").partition_columns
     assert sink(key=["user", "n"], key_format=Json(), upsert=True).takes_kinds
     assert sink(key=["user", "n"], key_format=Json(), upsert=True).partition_columns == ("user", "n")
+
+
+def context(interval_ms: int) -> SinkContext:
+    files = AttemptStagedFiles(MemoryStore(), 1, "out", 0)
+    clock = ManualClock()
+    return SinkContext(
+        "job", "beef", "out", 0, 1, 1, 0, files, clock, SCHEMA, checkpoint_interval_ms=interval_ms
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "interval_ms"), [({}, 7 * 60_001), ({"transaction_timeout": "2 min"}, 30_001)]
+)
+def test_what_a_checkpoint_promises_outlives_a_restart(options: dict[str, Any], interval_ms: int) -> None:
+    with pytest.raises(UsageError, match="sink 'out': two_phase=True with transaction_timeout"):
+        sink(two_phase=True, **options).open_writer(context(interval_ms))

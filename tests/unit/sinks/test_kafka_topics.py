@@ -9,7 +9,9 @@ import pytest
 
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka.client import TopicDescription
-from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
+from onceflow.connectors.kafka.transactions.sink_writer import KafkaSinkWriter
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
@@ -17,7 +19,7 @@ from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import Records
-from onceflow.sinks.kafka import KafkaSink, KafkaSinkWriter
+from onceflow.sinks.kafka import KafkaSink
 
 TOPICS = {"small": TopicDescription(2, max_message_bytes=1_000), "large": TopicDescription(5, 100_000)}
 
@@ -28,7 +30,7 @@ def opened(broker: FakeKafka, topic: str | None = None) -> KafkaSinkWriter:
     context = SinkContext("job", "beef", "out", 0, 1, 1, 0, files, ManualClock(), pa.schema([]))
     client = FakeClient(FakeNetwork(broker, NoFaults()))
     staged = StagedWriter(context, client, StagedSettings([] if topic is None else [topic]))
-    writer = KafkaSinkWriter(sink, context, staged)
+    writer = KafkaSinkWriter(sink.rows_to_topics, context, staged)
     writer.recover([])
     return writer
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, KafkaClient, LedgerKey, TopicDescription
-from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, Impatience, NoFaults
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeNetwork, Impatience, NoFaults
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
 from onceflow.connectors.kafka.transactions.producer_settings import RouteName
 from onceflow.connectors.waiting import Patience
 from onceflow.structured_streaming.kept_commits import Committer, KeptCommits

@@ -12,6 +12,9 @@ from kafka.protocol.producer import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     ProduceRequest,
     ProduceResponse,
 )
@@ -20,11 +23,14 @@ from onceflow.connectors.kafka.client import ProducerIdentity
 from onceflow.connectors.kafka.protocol.transaction_messages import (
     Node,
     PartitionResult,
-    abort_request,
     add_partitions_answer,
     add_partitions_request,
+    end_answer,
+    end_request,
     find_coordinator_answer,
     find_coordinator_request,
+    init_answer,
+    init_request,
     produce_answer,
     produce_request,
 )
@@ -142,17 +148,38 @@ def test_what_was_added_is_read(expected: list[PartitionResult], mute_ms: int) -
     assert found.throttle_ms == mute_ms
 
 
-@given(identities)
-def test_an_abort_never_commits(identity: ProducerIdentity) -> None:
-    read: Any = EndTxnRequest.decode(
-        abort_request(3, "me", "id", identity), version=3, header=True, framed=True
-    )
+@given(identities, st.booleans())
+def test_a_transaction_is_ended_as_asked(identity: ProducerIdentity, is_commit: bool) -> None:
+    request = end_request(3, "me", "id", identity, is_commit)
+    read: Any = EndTxnRequest.decode(request, version=3, header=True, framed=True)
     assert (read.transactional_id, read.producer_id, read.producer_epoch, read.committed) == (
         "id",
         identity.producer_id,
         identity.epoch,
-        False,
+        is_commit,
     )
+
+
+@given(errors, numbers)
+def test_what_became_of_the_end_is_read(error: int, mute_ms: int) -> None:
+    made: Any = EndTxnResponse[3](throttle_time_ms=mute_ms, error_code=error)
+    assert end_answer(ANSWER_HEADER + made.encode(version=3)) == error
+
+
+@given(names, numbers, errors, identities)
+def test_a_new_epoch_is_asked_for_and_read(
+    name: str, timeout_ms: int, error: int, identity: ProducerIdentity
+) -> None:
+    request = init_request(3, "me", name, timeout_ms)
+    read: Any = InitProducerIdRequest.decode(request, version=2, header=True, framed=True)
+    assert (read.transactional_id, read.transaction_timeout_ms) == (name, timeout_ms)
+    made: Any = InitProducerIdResponse[2](
+        throttle_time_ms=9,
+        error_code=error,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+    )
+    assert init_answer(ANSWER_HEADER + made.encode(version=2)) == (error, identity)
 
 
 def test_the_coordinator_is_asked_for_and_found() -> None:

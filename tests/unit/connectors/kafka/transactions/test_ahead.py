@@ -10,10 +10,12 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerKey, TopicDescription
-from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
 from onceflow.connectors.kafka.transactions.ahead import SentAhead
 from onceflow.connectors.kafka.transactions.held import HeldOutput
-from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC, StagedSettings, StagedWriter
+from onceflow.connectors.kafka.transactions.sink_topics import LEDGER_TOPIC
+from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import ManualClock

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, TopicDescription
-from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
 from onceflow.connectors.kafka.transactions.ahead import AheadThread
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.checkpoint.memory_store import MemoryStore

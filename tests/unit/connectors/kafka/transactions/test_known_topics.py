@@ -9,7 +9,8 @@ from typing import BinaryIO
 import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, TopicDescription
-from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SinkContext

@@ -6,8 +6,10 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerKey, TopicDescription
-from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, FakeProducer, NoFaults
-from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC, StagedSettings, StagedWriter
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeNetwork, FakeProducer, NoFaults
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
+from onceflow.connectors.kafka.transactions.sink_topics import LEDGER_TOPIC
+from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import ManualClock

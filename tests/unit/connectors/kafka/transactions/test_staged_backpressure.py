@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerEntry, TopicDescription
-from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, FakeProducer, NoFaults
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeNetwork, FakeProducer, NoFaults
+from onceflow.connectors.kafka.testing.fake_broker import FakeKafka
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SinkContext, ThrottlingWriter
