@@ -9,14 +9,17 @@ import random
 import re
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
+from onceflow import Job as DataJob
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy
+from onceflow.sinks.kafka import KafkaSink
 from tests.integration.forks import Forks
 from tests.integration.test_kafka_sink_crashes import Job, KillAt, dump
 
@@ -76,6 +79,29 @@ def test_a_hundred_kills_in_random_windows(job: Job, seed: int) -> None:
     job.judge()
 
 
+@dataclass
+class Row:
+    key: str
+    n: int
+
+
+def test_a_job_that_is_run_again_writes_its_rows_once_more(
+    broker: EmbeddedKafka, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The whole engine, with the thread that sends: epochs with rows, and the empty one at the end."""
+    topic = new_topic("job", partitions=3)
+    for number in range(2):
+        job = DataJob("two-phase")
+        rows = job.from_records([Row(f"k{n % 7}", n) for n in range(30_000)], Row)
+        rows.sink_to(KafkaSink(broker.bootstrap_servers, topic, key="key", two_phase=True), uid="out")
+        folder = tmp_path / str(number)
+        job.run(str(folder), master="threads[2]", checkpoint_interval="100 ms")
+    assert sorted(row["n"] for row in dump(broker.bootstrap_servers, topic)) == [
+        n for n in range(30_000) for _ in range(2)
+    ]
+    assert ends_agree(broker.bootstrap_servers, topic, 3), "no transaction is left open"
+
+
 @pytest.mark.parametrize("late", ["before the next attempt", "after the next attempt", "never"])
 @pytest.mark.parametrize("api", [Api.END_TXN, Api.TXN_OFFSET_COMMIT, Api.INIT_PRODUCER_ID])
 def test_killed_while_a_request_is_held_back(job: Job, api: Api, late: str) -> None:
@@ -129,11 +155,17 @@ def test_an_epoch_that_the_broker_has_aborted_is_lost_and_the_way_out_works(
 def wait_until_aborted(job: Job) -> bool:
     """The broker looks every ten seconds for what is open for too long. Until then a reader of committed rows
     ends before one of all rows."""
-    return ends(job, "read_committed") == ends(job, "read_uncommitted")
+    return ends_agree(job.bootstrap_servers, job.topic, 2)
 
 
-def ends(job: Job, level: str) -> list[int]:
-    settings = {"bootstrap.servers": job.bootstrap_servers, "group.id": "ends", "isolation.level": level}
+def ends_agree(servers: str, topic: str, partitions: int) -> bool:
+    return ends(servers, topic, partitions, "read_committed") == ends(
+        servers, topic, partitions, "read_uncommitted"
+    )
+
+
+def ends(servers: str, topic: str, partitions: int, level: str) -> list[int]:
+    settings = {"bootstrap.servers": servers, "group.id": "ends", "isolation.level": level}
     with contextlib.closing(Consumer(settings)) as consumer:
-        places = [TopicPartition(job.topic, partition) for partition in (0, 1)]
+        places = [TopicPartition(topic, partition) for partition in range(partitions)]
         return [consumer.get_watermark_offsets(place, timeout=60)[1] for place in places]
