@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -15,12 +16,14 @@ _EVERY = 4
 class KeptMemory:
     """One thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, trim: Callable[[int], object] | None = _TRIM) -> None:
+        """`trim`: called with 0, it gives back what the C library keeps; None: it has no such call."""
+        self._trim = trim
         self._calls = 0
 
     def give_back(self) -> None:
         """Have this thread's part of Arrow's pool give back what is free, and now and then the C library."""
         pa.default_memory_pool().release_unused()
         self._calls += 1
-        if self._calls % _EVERY == 0 and _TRIM is not None:
-            _TRIM(0)
+        if self._calls % _EVERY == 0 and self._trim is not None:
+            self._trim(0)

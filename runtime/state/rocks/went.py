@@ -25,7 +25,9 @@ class _Part(NamedTuple):
 class Went:
     """One thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, range_units: int = _RANGE_UNITS) -> None:
+        """`range_units`: about so many are put in order at once."""
+        self._range_units = range_units
         self._parts: list[_Part] = []
         """What was noted, the earliest first."""
         self.nbytes = 0
@@ -46,16 +48,17 @@ class Went:
         # Without a snapshot to build on the next one is whole, and none will ever ask for what it has.
         self._parts = [part for part in self._parts if base >= 0 and part.last_changed_in > base]
         self.nbytes = sum(part.identities.nbytes + part.changed_in.nbytes for part in self._parts)
-        return FrozenWent(tuple(self._parts), base)
+        return FrozenWent(tuple(self._parts), base, self._range_units)
 
 
 class FrozenWent:
     """What a snapshot has to look for in RocksDB; read by any thread. Nothing is put in order before it is
     asked for, since that takes long where much has changed, and a whole snapshot never asks."""
 
-    def __init__(self, parts: Sequence[_Part], base: int) -> None:
+    def __init__(self, parts: Sequence[_Part], base: int, range_units: int = _RANGE_UNITS) -> None:
         self._parts = parts
         self._base = base
+        self._range_units = range_units
 
     def __len__(self) -> int:
         """How many units there are at most: those that went several times are counted as often."""
@@ -65,7 +68,7 @@ class FrozenWent:
         """The units with a hash from one to another that RocksDB has with changes which the base has not,
         each once, in the order of their ids: some at a time."""
         noted = sum(len(part.identities) for part in self._parts)
-        step = (HASH_MAX + 1) // (noted // _RANGE_UNITS + 1) + 1
+        step = (HASH_MAX + 1) // (noted // self._range_units + 1) + 1
         while first <= last:
             end = min(last, first + step - 1)
             if len(found := self._range(np.uint64(first), np.uint64(end))):

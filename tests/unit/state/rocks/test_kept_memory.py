@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
-from onceflow.runtime.state.rocks import kept_memory
 from onceflow.runtime.state.rocks.kept_memory import KeptMemory
 
 
-def test_the_c_library_gives_back_every_fourth_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_c_library_gives_back_every_fourth_time() -> None:
     asked: list[int] = []
-    monkeypatch.setattr(kept_memory, "_TRIM", asked.append)
-    kept = KeptMemory()
+    kept = KeptMemory(asked.append)
     counts = []
     for _ in range(9):
         kept.give_back()
@@ -20,8 +16,7 @@ def test_the_c_library_gives_back_every_fourth_time(monkeypatch: pytest.MonkeyPa
     assert asked == [0, 0], "all that is free"
 
 
-def test_another_c_library_keeps_what_it_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_memory, "_TRIM", None)
-    kept = KeptMemory()
+def test_another_c_library_keeps_what_it_keeps() -> None:
+    kept = KeptMemory(None)
     for _ in range(4):
         kept.give_back()

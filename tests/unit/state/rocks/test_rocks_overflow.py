@@ -16,6 +16,7 @@ from onceflow.runtime.state.overflow import NO_ROWS, NO_WAKE_MS, Overflow
 from onceflow.runtime.state.rocks.database import Database
 from onceflow.runtime.state.row_values import Cursor, DeclaredStates, RowValues, ValueCodec
 from onceflow.runtime.state.tables import Layout, tracked_table
+from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.runtime.testing.tight_state import tight_rocksdb
 
 SCHEMA = pa.schema([pa.field("user", pa.int64())])
@@ -167,7 +168,7 @@ class Texts(Kept):
         self.overflow = backend.overflow(self.table, layout)
 
 
-def test_wide_rows_go_and_come_back_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_rows_go_and_come_back_some_at_a_time() -> None:
     """What a batch brings back, or what goes at once, is bytes, columns and values at the same time: of all
     its rows that would be memory beside the bound."""
     sizes: list[int] = []
@@ -183,9 +184,8 @@ def test_wide_rows_go_and_come_back_some_at_a_time(monkeypatch: pytest.MonkeyPat
         sizes.append(sum(len(content) for _, content in rows))
         real_put(self, rows)
 
-    monkeypatch.setattr(Database, "get", get)
-    monkeypatch.setattr(Database, "put", put)
-    with tight_rocksdb() as backend:
+    watched = Mutant("looks at sizes", [(Database, "get", get), (Database, "put", put)])
+    with mutated(watched), tight_rocksdb() as backend:
         kept, users = Texts(backend), list(range(900))
         for row in kept.rows(*users).tolist():
             kept.values.values[row] = "x" * 20_000
@@ -199,14 +199,14 @@ def test_wide_rows_go_and_come_back_some_at_a_time(monkeypatch: pytest.MonkeyPat
     assert max(sizes) < 3 << 20
 
 
-def test_what_is_noted_of_changes_takes_room(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_noted_of_changes_takes_room(kept: Kept) -> None:
     """Between two checkpoints it grows with the keys that change and go. Half is for rows in any case."""
     kept.put(u1=10, u2=20, u3=30, u4=40)
     overflow: Any = kept.overflow
     rows_bytes = overflow._sizes.memory_bytes()
     for share, noted, is_full in ((1.5, 0, False), (1.5, 9, True), (1.5, 0.4, False), (3, 9, False)):
-        monkeypatch.setattr(overflow, "_share", MemoryShare(int(rows_bytes * share)))
-        monkeypatch.setattr(overflow._went, "nbytes", int(rows_bytes * noted))
+        overflow._share = MemoryShare(int(rows_bytes * share))
+        overflow._went.nbytes = int(rows_bytes * noted)
         assert overflow.needs_room() == is_full, (share, noted)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from onceflow.runtime.state.increments import HASH_MAX
-from onceflow.runtime.state.rocks import went as module
 from onceflow.runtime.state.rocks.row_ids import Identities
 from onceflow.runtime.state.rocks.went import FrozenWent, Went
 
@@ -62,9 +60,8 @@ def test_what_is_frozen_stays_as_it_was_and_is_counted_at_most() -> None:
     assert len(frozen) == 0
 
 
-def test_many_are_put_in_order_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_RANGE_UNITS", 100)
-    random, went = np.random.default_rng(3), Went()
+def test_many_are_put_in_order_some_at_a_time() -> None:
+    random, went = np.random.default_rng(3), Went(range_units=100)
     hashes = random.integers(0, HASH_MAX, 1_000, np.uint64, endpoint=True)
     hashes[:2] = [0, HASH_MAX]
     for first in range(0, 1_000, 50):
