@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, ProducerIdentity, TopicDescription
@@ -123,22 +123,16 @@ class LibrdkafkaClient:
             self._requests().fence(transactional_id, self._settings.transaction_timeout_ms)
 
     def read_ledgers(self, ledgers: Sequence[LedgerKey]) -> Sequence[LedgerEntry | None]:
-        asked = [
-            self._admin().list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(ledger.transactional_id, [TopicPartition(ledger.topic, 0)])],
-                require_stable=True,
-                request_timeout=_REQUEST_S,
-            )[ledger.transactional_id]
-            for ledger in ledgers
-        ]
-        found: list[LedgerEntry | None] = []
-        for ledger, answer in zip(ledgers, asked, strict=True):
-            try:
-                (partition,) = answer.result().topic_partitions
-            except KafkaException as e:
-                raise self._failed(e.args[0], "read the ledger", f"Group {ledger.transactional_id}") from e
-            found.append(self._entry(ledger, partition))
-        return found
+        # Each by its own reader: an AdminClient that asks a broker which is no coordinator ends the process.
+        return [self._read_once(ledger) for ledger in ledgers]
+
+    def _read_once(self, ledger: LedgerKey) -> LedgerEntry | None:
+        is_known = ledger in self._readers
+        try:
+            return self.read_ledger(ledger)
+        finally:
+            if not is_known and ledger in self._readers:
+                self._readers.pop(ledger).close()
 
     def close(self) -> None:
         if self._coordinators is not None:

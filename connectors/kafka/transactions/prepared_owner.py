@@ -80,11 +80,11 @@ class PreparedOwner:
             claim.claim(restored_checkpoint_id)
         for transaction in promised.transactions if promised else ():
             self.commit(transaction)
-        since = promised.attempt if promised else self._attempt - _ATTEMPTS_MAX
-        since = max(1, min(since, self._attempt - ZOMBIES))
-        known = [each for n in range(since, self._attempt) for each in self.ids_of(n)]
-        patiently(self._patience, lambda: self._client.fence([each.transactional_id for each in known]))
-        entries = patiently(self._patience, lambda: self._client.read_ledgers(known))
+        since = max(1, promised.attempt if promised else self._attempt - _ATTEMPTS_MAX)
+        fenced = self._ids_since(max(1, min(since, self._attempt - ZOMBIES)))
+        patiently(self._patience, lambda: self._client.fence([each.transactional_id for each in fenced]))
+        later = self._ids_since(since)
+        entries = patiently(self._patience, lambda: self._client.read_ledgers(later))
         latest = max((entry.checkpoint_id for entry in entries if entry is not None), default=0)
         if latest > restored_checkpoint_id:
             raise Fatal(
@@ -94,10 +94,13 @@ class PreparedOwner:
                 f"{restored_checkpoint_id}, or use a new checkpoint folder"
             )
 
+    def _ids_since(self, attempt: int) -> Sequence[LedgerKey]:
+        return [each for number in range(attempt, self._attempt) for each in self.ids_of(number)]
+
     def check_claim(self) -> None:
         """Raises Fenced if a newer attempt has claimed the output. No checkpoint of an attempt is completed
         then, so nobody should tell it to commit; but if somebody does, nothing comes of it."""
-        (entry,) = patiently(self._patience, lambda: self._client.read_ledgers([self._owner]))
+        entry = patiently(self._patience, lambda: self._client.read_ledger(self._owner))
         if entry is not None and self._claimant.is_superseded_by(entry):
             raise Fenced(f"a newer attempt writes {self._owner.transactional_id}: {entry.metadata}")
 
