@@ -90,7 +90,7 @@ CONNECTORS = (
         "the staged protocol, with crashes at every call",
         """simulation/test_transactions conformance/test_kafka_staged
         unit/connectors/kafka/transactions/test_staged_file""",
-        "staged_writer sink_topics connectors.recovery connectors.waiting fake fake_broker",
+        "staged_writer sink_topics turns connectors.recovery connectors.waiting fake fake_broker",
     ),
     Covered(
         "prepared transactions, with crashes at every call, and by SIGKILL on a real broker",

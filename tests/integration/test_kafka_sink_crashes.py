@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,20 @@ METHODS = (
     "stage",
     "persist",
 )
-WINDOWS = [
-    {"method": method, "after": after, "nth": nth}
-    for method in METHODS
-    for after in (False, True)
-    for nth in ((1,) if method == "open_producer" else (1, 2))  # a fair attempt opens one producer
-]
+
+
+def windows_of(methods: Sequence[str], once: Collection[str]) -> list[dict[str, Any]]:
+    """Before and after each call, the first and the second one. `once`: those of which a fair attempt makes
+    no second."""
+    return [
+        {"method": method, "after": after, "nth": nth}
+        for method in methods
+        for after in (False, True)
+        for nth in ((1,) if method in once else (1, 2))
+    ]
+
+
+WINDOWS = windows_of(METHODS, once={"open_producer"})
 
 
 @dataclass
@@ -146,16 +154,15 @@ def dump(servers: str, topic: str, deadline_s: float = 60) -> list[dict[str, Any
     return rows
 
 
-@pytest.fixture
-def job(forks: Forks, broker: EmbeddedKafka, new_topic: Callable[..., str], tmp_path: Path) -> Job:
+def new_job(forks: Forks, servers: str, topic: str, tmp_path: Path) -> Job:
+    """Nothing of it has run; `topic` has two partitions."""
     folder = tmp_path / f"l{uuid.uuid4().hex[:12]}"
     folder.mkdir()
-    return Job(forks, broker.bootstrap_servers, new_topic("out", partitions=2), folder)
+    return Job(forks, servers, topic, folder)
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_killed_in_every_window_of_the_protocol(job: Job, part: int) -> None:
-    windows = WINDOWS[part::4]
+def check_windows(job: Job, windows: Sequence[dict[str, Any]]) -> None:
+    """Kill it in one window after the other; at the end it runs through."""
     for number, window in enumerate(windows):
         job.run(checkpoints=4 * number + 4, kill=window)
         job.judge(is_dead=True)
@@ -164,16 +171,22 @@ def test_killed_in_every_window_of_the_protocol(job: Job, part: int) -> None:
     assert job.kills == len(windows) >= 8
 
 
+@pytest.fixture
+def job(forks: Forks, broker: EmbeddedKafka, new_topic: Callable[..., str], tmp_path: Path) -> Job:
+    return new_job(forks, broker.bootstrap_servers, new_topic("out", partitions=2), tmp_path)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_killed_in_every_window_of_the_protocol(job: Job, part: int) -> None:
+    check_windows(job, WINDOWS[part::4])
+
+
 def test_killed_while_it_writes_changes_to_several_topics(job: Job, new_topic: Callable[..., str]) -> None:
     """Rows name their topics, and deletes are records without a value; one window of each call."""
     job.settings["second_topic"] = new_topic("second", partitions=3)
     windows = [window for window in WINDOWS if window["nth"] == 1 and window["after"]]
-    for number, window in enumerate(windows):
-        job.run(checkpoints=4 * number + 4, kill=window)
-        job.judge(is_dead=True)
-    job.run(checkpoints=4 * len(windows) + 2)
-    job.judge()
-    assert job.kills == len(windows) == len(METHODS)
+    check_windows(job, windows)
+    assert job.kills == len(METHODS)
 
 
 @pytest.mark.soak

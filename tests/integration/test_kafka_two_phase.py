@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import random
 import re
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy
 from onceflow.sinks.kafka import KafkaSink
 from tests.integration.forks import Forks
-from tests.integration.test_kafka_sink_crashes import Job, KillAt, dump
+from tests.integration.test_kafka_sink_crashes import Job, KillAt, check_windows, dump, new_job, windows_of
 
 pytestmark = pytest.mark.kafka
 
@@ -37,32 +36,19 @@ METHODS = (
     "persist",
     "commit_prepared",
 )
-WINDOWS = [
-    {"method": method, "after": after, "nth": nth}
-    for method in METHODS
-    for after in (False, True)
-    for nth in ((1,) if method in ("fence", "read_ledgers") else (1, 2))  # once in a fair attempt
-]
+WINDOWS = windows_of(METHODS, once={"fence", "read_ledgers"})
 
 
 @pytest.fixture
 def job(forks: Forks, broker: EmbeddedKafka, new_topic: Callable[..., str], tmp_path: Path) -> Job:
-    folder = tmp_path / f"l{uuid.uuid4().hex[:12]}"
-    folder.mkdir()
-    made = Job(forks, broker.bootstrap_servers, new_topic("out", partitions=2), folder)
+    made = new_job(forks, broker.bootstrap_servers, new_topic("out", partitions=2), tmp_path)
     made.settings["two_phase"] = True
     return made
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_killed_in_every_window_of_the_protocol(job: Job, part: int) -> None:
-    windows = WINDOWS[part::4]
-    for number, window in enumerate(windows):
-        job.run(checkpoints=4 * number + 4, kill=window)
-        job.judge(is_dead=True)
-    job.run(checkpoints=4 * len(windows) + 2)
-    job.judge()
-    assert job.kills == len(windows) >= 8
+    check_windows(job, WINDOWS[part::4])
 
 
 @pytest.mark.soak

@@ -23,6 +23,7 @@ from onceflow.connectors.kafka.transactions.prepared_epoch import PreparedEpoch
 from onceflow.connectors.kafka.transactions.prepared_owner import IDS, PreparedOwner
 from onceflow.connectors.kafka.transactions.prepared_promise import PreparedPromise, PreparedTransaction
 from onceflow.connectors.kafka.transactions.sink_topics import OutputSettings, SinkTopics
+from onceflow.connectors.kafka.transactions.turns import Turns
 from onceflow.connectors.recovery import Recovery
 from onceflow.connectors.waiting import Patience
 from onceflow.runtime.contracts import Committable, SinkContext
@@ -30,7 +31,6 @@ from onceflow.runtime.errors import Fatal, Fenced, OnceflowError, Retryable
 from onceflow.runtime.records import Records
 
 _RECOVERY_EXTRA_S = 60
-_CLOSE_S = 1.0
 _QUEUED_BYTES_MAX = 32 << 20
 """Rows above this wait until some of them are sent."""
 
@@ -54,9 +54,8 @@ class PreparedWriter:
         self._context = context
         self._client = client
         self._settings = settings
-        self._closed = threading.Event()
-        self._in_use = threading.Lock()
-        self._topics = SinkTopics(context, client, settings, self._closed, patience)
+        self._turns = Turns(context.uid, self._let_go)
+        self._topics = SinkTopics(context, client, settings, self._turns.closed, patience)
         self._claimant = Claimant(context.lineage, context.attempt)
         self._own_name = settings.ledger_of(context, str(context.subtask))
         self._own = self._owner(self._own_name)
@@ -75,12 +74,12 @@ class PreparedWriter:
         broker. Raises Fatal if it does not exist. The task's thread."""
         known = self._topics.description(name)
         if known is None:
-            with self._exclusively():
+            with self._turns.taken():
                 known = self._topics.found(name)
         return known
 
     def recover(self, committables: Sequence[Committable]) -> None:
-        with self._recovery.under_way(), self._exclusively():
+        with self._recovery.under_way(), self._turns.taken():
             self._recover(committables)
         self._wake_sender()
 
@@ -113,7 +112,7 @@ class PreparedWriter:
         fails, later calls tell."""
         if not self._recovery.has_succeeded or self._failed is not None:
             return False
-        with contextlib.suppress(OnceflowError), self._exclusively():
+        with contextlib.suppress(OnceflowError), self._turns.taken():
             ended = next((epoch for epoch in self._ended() if epoch.prepared is None), None)
             if ended is not None:
                 self._prepare(ended)
@@ -139,7 +138,7 @@ class PreparedWriter:
         """All rows of these are at the broker, in transactions that the committable names."""
         # A checkpoint that completed before the last one's promises are kept would forget them.
         self._recovery.wait()
-        with self._exclusively():
+        with self._turns.taken():
             self._raise_failure()
             # An id that is free again must not be promised: the next transaction with it may be, too.
             waiting = self._ended()
@@ -148,7 +147,7 @@ class PreparedWriter:
         return Committable(self._context.uid, str(self._context.subtask), checkpoint_id, promise.to_json())
 
     def commit(self, checkpoint_id: int) -> None:
-        with self._exclusively():
+        with self._turns.taken():
             durable = [each for each in self._ended() if (each.checkpoint_id or 0) <= checkpoint_id]
             if durable:
                 self._own.check_claim()
@@ -162,24 +161,10 @@ class PreparedWriter:
 
     def close(self) -> None:
         """Does not wait for a commit that waits for the broker: that one lets go when it notices."""
-        self._closed.set()
         self._recovery.close()
         if self._sender is not None:
             self._sender.close()
-        if self._in_use.acquire(timeout=_CLOSE_S):
-            self._let_go()
-            self._in_use.release()
-
-    @contextlib.contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        with self._in_use:
-            try:
-                if self._closed.is_set():
-                    raise Retryable(f"sink {self._context.uid!r} is closed")
-                yield
-            finally:
-                if self._closed.is_set():
-                    self._let_go()
+        self._turns.close()
 
     def _wake_sender(self) -> None:
         if self._sender is not None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransact
 from onceflow.connectors.kafka.transactions.prepared_promise import PreparedPromise
 from onceflow.connectors.kafka.transactions.promise import Promise
 from onceflow.connectors.kafka.transactions.sink_topics import OutputSettings, SinkTopics
+from onceflow.connectors.kafka.transactions.turns import Turns
 from onceflow.connectors.recovery import Recovery
 from onceflow.connectors.waiting import Patience
 from onceflow.runtime.contracts import Committable, SinkContext
@@ -26,7 +27,6 @@ from onceflow.runtime.errors import Retryable
 from onceflow.runtime.records import Records
 
 _RECOVERY_EXTRA_S = 60
-_CLOSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,8 @@ class StagedWriter:
         self._context = context
         self._client = client
         self._settings = settings
-        self._closed = threading.Event()
-        self._in_use = threading.Lock()
-        self._topics = SinkTopics(context, client, settings, self._closed, patience)
+        self._turns = Turns(context.uid, self._let_go)
+        self._topics = SinkTopics(context, client, settings, self._turns.closed, patience)
         self._patience = self._topics.patience
         self._claimant = Claimant(context.lineage, context.attempt)
         self._own = self._transactions(self._ledger_key(str(context.subtask)), None)
@@ -83,12 +82,12 @@ class StagedWriter:
         looked up now, and waits for the broker. Raises Fatal if it does not exist. The task's thread."""
         known = self._topics.description(name)
         if known is None:
-            with self._exclusively():
+            with self._turns.taken():
                 known = self._topics.found(name)
         return known
 
     def recover(self, committables: Sequence[Committable]) -> None:
-        with self._recovery.under_way(), self._exclusively():
+        with self._recovery.under_way(), self._turns.taken():
             self._recover(committables)
 
     def write(self, records: Records) -> None:
@@ -124,7 +123,7 @@ class StagedWriter:
         """
         if not self._is_interval_short or not self._recovery.has_succeeded:
             return False
-        with contextlib.suppress(Retryable), self._exclusively():
+        with contextlib.suppress(Retryable), self._turns.taken():
             with self._lock:
                 # Rows after a barrier wait until those before it are committed: one transaction is all
                 # that a producer can have, and what is in it can't be taken out.
@@ -150,7 +149,7 @@ class StagedWriter:
     def commit(self, checkpoint_id: int) -> None:
         self._is_committing = True
         try:
-            with self._exclusively():
+            with self._turns.taken():
                 self._commit(checkpoint_id)
         finally:
             self._is_committing = False
@@ -158,24 +157,10 @@ class StagedWriter:
 
     def close(self) -> None:
         """Does not wait for a commit that waits for the broker: that one lets go when it notices."""
-        self._closed.set()
         self._recovery.close()
         if self._sender is not None:
             self._sender.close()
-        if self._in_use.acquire(timeout=_CLOSE_S):
-            self._let_go()
-            self._in_use.release()
-
-    @contextlib.contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        with self._in_use:
-            try:
-                if self._closed.is_set():
-                    raise Retryable(f"sink {self._context.uid!r} is closed")
-                yield
-            finally:
-                if self._closed.is_set():
-                    self._let_go()
+        self._turns.close()
 
     def _wake_sender(self) -> None:
         if self._sender is not None:
