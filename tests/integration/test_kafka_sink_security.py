@@ -33,6 +33,7 @@ from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import Records
 from onceflow.sinks.kafka import KafkaSink
+from tests.integration.test_kafka_sink_crashes import dump
 
 pytestmark = pytest.mark.kafka
 
@@ -121,13 +122,16 @@ def grant(secure: EmbeddedKafka) -> Iterator[Callable[..., None]]:
     clear()
 
 
-def write_once(secure: EmbeddedKafka, topic: str, librdkafka: dict[str, Any]) -> None:
+def write_once(
+    secure: EmbeddedKafka, topic: str, librdkafka: dict[str, Any], *, two_phase: bool = False
+) -> None:
     """An attempt from its start to its first commit."""
     sink = KafkaSink(
         secure.address("SECURE"),
         topic,
         transactional_id_prefix="secure",
         delivery_timeout="25 s",
+        two_phase=two_phase,
         librdkafka=librdkafka,
     )
     lineage = uuid.uuid4().hex[:8]
@@ -144,13 +148,16 @@ def write_once(secure: EmbeddedKafka, topic: str, librdkafka: dict[str, Any]) ->
         writer.close()
 
 
+@pytest.mark.parametrize("two_phase", [False, True])
 def test_sasl_ssl_from_end_to_end_with_the_four_documented_acls(
-    secure: EmbeddedKafka, certificate: Path, topic: str, grant: Callable[..., None]
+    secure: EmbeddedKafka, certificate: Path, topic: str, grant: Callable[..., None], two_phase: bool
 ) -> None:
     grant(list(allowed(topic).values()))
-    write_once(secure, topic, settings(certificate))
+    write_once(secure, topic, settings(certificate), two_phase=two_phase)
+    assert [row["n"] for row in dump(secure.bootstrap_servers, topic)] == [1, 2]
 
 
+@pytest.mark.parametrize("two_phase", [False, True])
 @pytest.mark.parametrize(
     ("missing", "said"),
     [
@@ -161,11 +168,17 @@ def test_sasl_ssl_from_end_to_end_with_the_four_documented_acls(
     ],
 )
 def test_missing_acl_is_named(
-    secure: EmbeddedKafka, certificate: Path, topic: str, grant: Callable[..., None], missing: str, said: str
+    secure: EmbeddedKafka,
+    certificate: Path,
+    topic: str,
+    grant: Callable[..., None],
+    missing: str,
+    said: str,
+    two_phase: bool,
 ) -> None:
     grant([acl for name, acl in allowed(topic).items() if name != missing])
     with pytest.raises(Fatal, match=said) as raised:
-        write_once(secure, topic, settings(certificate))
+        write_once(secure, topic, settings(certificate), two_phase=two_phase)
     assert PASSWORD not in str(raised.value)
 
 
