@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
+from onceflow.runtime.hosts.spark.class_archive import spark_home
+
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 START_MS = 1_700_000_000_000
 SETTINGS = {
@@ -45,6 +47,14 @@ def intrude(address: tuple[str, int], sent: bytes) -> bytes:
             while more := stranger.recv(4096):
                 heard += more
     return heard
+
+
+def last_words() -> str:
+    """What the executors of this machine said last, and what a JVM that crashed has left."""
+    home = spark_home()
+    assert home is not None
+    left = [path for path in (home / "work").glob("app-*/*/*") if path.name.startswith(("stderr", "hs_err"))]
+    return "\n".join(f"--- {path}\n{path.read_text(errors='replace')[-4000:]}" for path in sorted(left))
 
 
 def test_a_kill_and_strangers_on_an_encrypted_cluster_leave_the_output_exact(
@@ -79,7 +89,8 @@ def test_a_kill_and_strangers_on_an_encrypted_cluster_leave_the_output_exact(
     since = job.mark
     os.kill(slots[0], signal.SIGKILL)
     job.wait_event("restarted", after=since, timeout=480)
-    assert len(job.named("attempt_failed")) == 1, job.story()
+    waited = {reason for event in job.named("progress") for reason in event["waiting"]}
+    assert len(job.named("attempt_failed")) == 1, f"{job.story()}\n{waited}\n{last_words()}"
     data.load(20_000, reached_ms)
     data.close(reached_ms)
     expected = judge(servers).expected(source)

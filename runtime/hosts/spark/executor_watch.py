@@ -44,6 +44,7 @@ class ExecutorWatch:
         self._executors: dict[str, _Executor] = {}
         self._ended: list[tuple[str, str]] = []
         """(host, why) of executors that ended by themselves, since `begin`."""
+        self._last_ended: tuple[str, str] | None = None
 
     def begin(self) -> None:
         """Count anew: executors are there, or another attempt waits for them."""
@@ -66,7 +67,8 @@ class ExecutorWatch:
         if state == "RUNNING":
             self._executors[name].since_ms = self._clock.monotonic_ms()
         elif state in _HAS_ENDED:
-            self._ended.append((self._executors.pop(name).host, why or "it gave no reason"))
+            self._last_ended = (self._executors.pop(name).host, why or "it gave no reason")
+            self._ended.append(self._last_ended)
         elif state in _IS_AWAY:
             del self._executors[name]
 
@@ -82,3 +84,14 @@ class ExecutorWatch:
                 if executor.since_ms is not None and now_ms - executor.since_ms >= REGISTERS_WITHIN_MS:
                     return f"one runs on {executor.host} since {(now_ms - executor.since_ms) / 1000:.0f} s"
         return None
+
+    def told(self) -> str:
+        """What a line that waits for slots says of the executors, in parentheses; "" if there is nothing to
+        say. One that ended in an earlier attempt is named: its slot could only say that it was lost."""
+        trouble = self.trouble()
+        if trouble is not None:
+            return f" (of its executors {trouble})"
+        with self._lock:
+            if self._last_ended is None:
+                return ""
+            return " (the last executor that ended was on {}: {})".format(*self._last_ended)

@@ -214,8 +214,8 @@ class SparkLauncher:
             trouble = self._executors.trouble()
             if trouble is not None and executors_now(context) == 0:
                 raise _unreachable(driver_address(context), trouble)
-            more = f" (of its executors {trouble})" if trouble else ""
-            on_waiting(f"the job needs {parallelism} slots, the cluster has {slots}{more}")
+            told = self._executors.told()
+            on_waiting(f"the job needs {parallelism} slots, the cluster has {slots}{told}")
             if stage.is_over.wait(LOOK_FOR_SLOTS_EVERY_S):
                 return False
         return not stage.is_over.is_set()

@@ -44,6 +44,19 @@ def test_executors_that_end_in_a_row_are_trouble_and_the_last_one_is_named(
     assert told == "3 have ended soon after their start, the last one on 10.0.0.2: Command exited with code 1"
 
 
+def test_why_the_last_one_ended_is_known_in_the_next_attempt(cluster: Cluster) -> None:
+    assert cluster.watch.told() == ""
+    cluster.end(cluster.start("10.0.0.3"), "KILLED")
+    assert cluster.watch.told() == "", "the cluster has ended that one"
+    cluster.end(cluster.start("10.0.0.3"), "EXITED (Command exited with code 137)")
+    cluster.watch.begin()
+    ended = " (the last executor that ended was on 10.0.0.3: Command exited with code 137)"
+    assert cluster.watch.told() == ended
+    for _ in range(ENDED_MAX + 1):
+        cluster.end(cluster.start())
+    assert "of its executors 3 have ended" in cluster.watch.told()
+
+
 def test_an_executor_that_runs_and_does_not_register_is_trouble_after_a_while(cluster: Cluster) -> None:
     cluster.start()
     cluster.clock.advance(REGISTERS_WITHIN_MS - 1)
