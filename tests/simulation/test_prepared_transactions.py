@@ -342,7 +342,7 @@ def test_output_of_a_later_checkpoint_is_not_written_again() -> None:
 
 
 def go_back_behind_transactions_that_were_prepared() -> None:
-    """A sink was staged, then two-phase, and is staged again; it starts from a checkpoint of its first time."""
+    """A sink was staged, then two-phase, and is staged again, from a checkpoint of its first time."""
     fixed = Fixed()
     first = fixed.checkpoint(fixed.open(kind=StagedWriter), 1)
     second = fixed.checkpoint(fixed.open(first), 2)
