@@ -23,6 +23,7 @@ from onceflow.connectors.kafka.transactions.staged_writer import StagedWriter
 from onceflow.runtime.contracts import Committable, PreCommit
 from onceflow.runtime.errors import DataLossError, Fatal, Retryable
 from onceflow.runtime.testing.choices import ExhaustiveChoices, SeededChoices
+from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.runtime.testing.violations import Breach, Violation, breaches
 from tests.simulation.kafka_sink_world import Manifest, Rare, World, one_row
 
@@ -269,11 +270,19 @@ class Fixed:
         self.broker = self.world.broker
         self.network = FakeNetwork(self.broker, NoFaults())
 
-    def open(self, restored: Manifest = Manifest(0, 0)) -> Prepared:  # noqa: B008
+    def open(self, restored: Manifest = Manifest(0, 0), kind: type[Any] = Prepared) -> Any:  # noqa: B008
         self.world.attempt += 1
-        writer: Prepared = self.world._open(self.world.attempt, 0, 1, restored, self.network)
+        self.world.writer_type = kind
+        writer = self.world._open(self.world.attempt, 0, 1, restored, self.network)
         writer.recover(restored.committables)
         return writer
+
+    def checkpoint(self, writer: Any, checkpoint_id: int) -> Manifest:
+        """A row, and a checkpoint that is committed."""
+        writer.write_rows(one_row(checkpoint_id))
+        promised = writer.pre_commit(checkpoint_id).stage()
+        writer.commit(checkpoint_id)
+        return Manifest(checkpoint_id, checkpoint_id, [promised])
 
 
 def test_a_transaction_that_the_broker_has_aborted_is_lost_and_said_so() -> None:
@@ -330,6 +339,38 @@ def test_output_of_a_later_checkpoint_is_not_written_again() -> None:
     writer.commit(1)
     with pytest.raises(Fatal, match="up to checkpoint 1, but the job starts from checkpoint 0"):
         fixed.open()
+
+
+def go_back_behind_transactions_that_were_prepared() -> None:
+    """A sink was staged, then two-phase, and is staged again, from a checkpoint of its first time."""
+    fixed = Fixed()
+    first = fixed.checkpoint(fixed.open(kind=StagedWriter), 1)
+    second = fixed.checkpoint(fixed.open(first), 2)
+    for _ in range(2):  # what one start has claimed does not hide it from the next one
+        with pytest.raises(Fatal, match="up to checkpoint 2, but the job starts from checkpoint 1"):
+            fixed.open(first, StagedWriter)
+    third = fixed.checkpoint(fixed.open(second, StagedWriter), 3)
+    for earlier in (first, second):
+        with pytest.raises(Fatal, match="up to checkpoint 3, but the job starts from"):
+            fixed.open(earlier, StagedWriter)
+    fixed.open(third, StagedWriter)
+    assert [int(row["value"]) for row in fixed.broker.visible] == [1, 2, 3]
+
+
+def test_staged_output_knows_of_transactions_that_were_prepared_after_it() -> None:
+    go_back_behind_transactions_that_were_prepared()
+
+
+@pytest.mark.parametrize("forgets", ["at once", "after a start"])
+def test_a_mark_that_is_forgotten_is_noticed(forgets: str) -> None:
+    right = Claimant.after
+
+    def after(self: Claimant, entry: LedgerEntry | None) -> Claimant:
+        return right(self, entry) if forgets == "after a start" and self.attempt <= 3 else self
+
+    wrong = Mutant("the mark of two phases is forgotten", [(Claimant, "after", after)])
+    with mutated(wrong), pytest.raises(pytest.fail.Exception):
+        go_back_behind_transactions_that_were_prepared()
 
 
 def test_what_is_not_prepared_is_aborted_when_the_writer_is_closed() -> None:

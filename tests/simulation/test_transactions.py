@@ -8,7 +8,7 @@ read_committed reader sees. Each mutant is the protocol with one rule left out: 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,7 +17,7 @@ from onceflow.connectors.kafka.testing.fake import (
     NoFaults,
 )
 from onceflow.connectors.kafka.transactions.ahead import AheadOutput, Output
-from onceflow.connectors.kafka.transactions.owner import OwnerTransactions
+from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.connectors.kafka.transactions.staged_writer import StagedWriter
 from onceflow.runtime.contracts import Committable, PreCommit
 from onceflow.runtime.testing.choices import ExhaustiveChoices, SeededChoices
@@ -56,8 +56,8 @@ class _InitsWithoutReadingAgain(OwnerTransactions):
 
 
 class _WritesNegativeLedger(OwnerTransactions):
-    def _transact(self, checkpoint_id: int, outputs: object) -> None:
-        super()._transact(-checkpoint_id - 1, outputs)  # type: ignore[arg-type]
+    def _transact(self, checkpoint_id: int, *rest: Any) -> None:
+        super()._transact(-checkpoint_id - 1, *rest)
 
 
 class _CommitsWithoutInit(OwnerTransactions):
@@ -84,10 +84,10 @@ class _SendsAheadInDoubt(OwnerTransactions):
 
 
 class _ForgetsWhatItSentAhead(OwnerTransactions):
-    def _transact(self, checkpoint_id: int, outputs: Sequence[Output]) -> None:
+    def _transact(self, checkpoint_id: int, outputs: Sequence[Output], claimant: Claimant) -> None:
         if self._ahead is not None:
             self._ahead._batches.clear()
-        super()._transact(checkpoint_id, outputs)
+        super()._transact(checkpoint_id, outputs, claimant)
 
 
 def with_transactions(transactions: type[OwnerTransactions]) -> type[StagedWriter]:

@@ -41,9 +41,9 @@ def settle_prepared(
     client: KafkaClient,
     claimant: Claimant,
     patience: Patience,
-) -> None:
-    """Commit what a checkpoint has prepared, and fence the attempts that did it. Raises what PreparedOwner
-    raises."""
+) -> LedgerKey:
+    """Commit what a checkpoint has prepared, and fence the attempts that did it; the owner's name. Raises
+    what PreparedOwner raises."""
     if not isinstance(client, TwoPhaseClient):
         raise Fatal(
             f"checkpoint {committable.checkpoint_id} has output of sink {committable.uid!r} in transactions "
@@ -52,3 +52,15 @@ def settle_prepared(
     promise = PreparedPromise.of(committable)
     owner = PreparedOwner(client, promise.owner, claimant, patience)
     owner.settle(promise, context.restored_checkpoint_id)
+    return promise.owner
+
+
+def check_prepared(
+    owner: LedgerKey, context: SinkContext, client: KafkaClient, claimant: Claimant, patience: Patience
+) -> None:
+    """For a start from staged output behind which transactions were prepared and committed, of which the
+    owner's ledger knows nothing. Raises Fatal if one of them is later than the restored checkpoint: its
+    output would be written again."""
+    if isinstance(client, TwoPhaseClient):  # what has prepared them had such a one
+        restored = context.restored_checkpoint_id
+        PreparedOwner(client, owner, claimant, patience).end_earlier(None, restored)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey, TransactionalProducer
 from onceflow.connectors.kafka.transactions.ahead import AheadOutput, Output, SentAhead
@@ -39,9 +39,21 @@ class Claimant:
 
     lineage: str
     attempt: int
+    two_phase: bool = False
+    """It commits transactions that are prepared, of which this ledger knows nothing (`prepared_owner.py`)."""
 
     def metadata(self) -> str:
-        return json.dumps({"lineage": self.lineage, "attempt": self.attempt})
+        mark = {"two_phase": True} if self.two_phase else {}
+        return json.dumps({"lineage": self.lineage, "attempt": self.attempt, **mark})
+
+    def after(self, entry: LedgerEntry | None) -> Claimant:
+        """This one, marked if the last one was. The mark stays until a commit of staged output: only then is
+        the ledger no lower than what prepared transactions have made visible."""
+        try:
+            is_marked = entry is not None and bool(json.loads(entry.metadata).get("two_phase"))
+        except (ValueError, AttributeError):
+            is_marked = False
+        return replace(self, two_phase=True) if is_marked else self
 
     def is_superseded_by(self, entry: LedgerEntry) -> bool:
         """Whether a newer attempt of the same job wrote the ledger."""
@@ -73,6 +85,9 @@ class OwnerTransactions:
         self._producer: TransactionalProducer | None = None
         self._ahead: SentAhead | None = None
         """What is in the open transaction; None: there is none."""
+        self.was_two_phase = False
+        """Whether, when `claim` returned, the ledger could be lower than what prepared transactions have made
+        visible."""
 
     @property
     def last_seen(self) -> int | None:
@@ -102,7 +117,9 @@ class OwnerTransactions:
                     f"accept it with --accept-duplicates-after {restored_checkpoint_id}, or use a new "
                     "checkpoint folder"
                 )
-            self._transact(entry.checkpoint_id if entry is not None else 0, [])
+            claimant = self._claimant.after(entry)
+            self._transact(entry.checkpoint_id if entry is not None else 0, [], claimant)
+            self.was_two_phase = claimant.two_phase
 
         self._until_done(attempt)
 
@@ -142,7 +159,8 @@ class OwnerTransactions:
                 self._drop()  # it holds rows of a later checkpoint, which can't be taken out again
             committed = self._committed_before()
             if committed < checkpoint_id:
-                self._transact(checkpoint_id, [o for o in outputs if o.checkpoint_id > committed])
+                unsent = [o for o in outputs if o.checkpoint_id > committed]
+                self._transact(checkpoint_id, unsent, self._claimant)
 
         self._until_done(attempt)
 
@@ -173,7 +191,7 @@ class OwnerTransactions:
         # 2. Only now is the answer final: at least n means that the output of n is visible.
         return self._read()
 
-    def _transact(self, checkpoint_id: int, outputs: Sequence[Output]) -> None:
+    def _transact(self, checkpoint_id: int, outputs: Sequence[Output], claimant: Claimant) -> None:
         """Write, and believe the ledger only. A crash anywhere here leaves the output in the checkpoint."""
         producer = self._producer
         assert producer is not None
@@ -191,7 +209,7 @@ class OwnerTransactions:
             delivered = producer.flush()
             if delivered != rows:
                 raise Retryable(f"{rows} records were sent but {delivered} acknowledged")
-            producer.send_ledger(LedgerEntry(checkpoint_id, self._claimant.metadata()))
+            producer.send_ledger(LedgerEntry(checkpoint_id, claimant.metadata()))
         except Fatal:
             producer.abort()
             raise

@@ -80,6 +80,11 @@ class PreparedOwner:
             claim.claim(restored_checkpoint_id)
         for transaction in promised.transactions if promised else ():
             self.commit(transaction)
+        self.end_earlier(promised, restored_checkpoint_id)
+
+    def end_earlier(self, promised: PreparedPromise | None, restored_checkpoint_id: int) -> None:
+        """The last part of `settle`, and all of it for output that is staged again after a time of prepared
+        transactions: fence all earlier attempts, and look whether later output is committed."""
         since = max(1, promised.attempt if promised else self._attempt - _ATTEMPTS_MAX)
         fenced = self._ids_since(max(1, min(since, self._attempt - ZOMBIES)))
         patiently(self._patience, lambda: self._client.fence([each.transactional_id for each in fenced]))

@@ -56,7 +56,7 @@ class PreparedWriter:
         self._settings = settings
         self._turns = Turns(context.uid, self._let_go)
         self._topics = SinkTopics(context, client, settings, self._turns.closed, patience)
-        self._claimant = Claimant(context.lineage, context.attempt)
+        self._claimant = Claimant(context.lineage, context.attempt, two_phase=True)
         self._own_name = settings.ledger_of(context, str(context.subtask))
         self._own = self._owner(self._own_name)
         self._recovery = Recovery(context.uid, settings.delivery_timeout_ms / 1000 + _RECOVERY_EXTRA_S)

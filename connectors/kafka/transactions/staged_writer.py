@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerKey, TopicDescription
 from onceflow.connectors.kafka.transactions.ahead import AheadThread, Output
-from onceflow.connectors.kafka.transactions.changed_sink import settle_prepared
+from onceflow.connectors.kafka.transactions.changed_sink import check_prepared, settle_prepared
 from onceflow.connectors.kafka.transactions.held import HeldOutput, RestoredOutput
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.connectors.kafka.transactions.prepared_promise import PreparedPromise
@@ -186,10 +186,13 @@ class StagedWriter:
         # The broker forgets a ledger that nobody writes: an idle writer writes it anew well before.
         self._keep_alive_ms = self._topics.ask(self._client.offsets_retention_ms) / 8
         own_key = self._ledger_key(str(self._context.subtask))
+        settled = set()
         for committable in committables:
             if PreparedPromise.is_in(committable):  # the sink was two_phase=True then
                 claimant = self._claimant
-                settle_prepared(committable, self._context, self._client, claimant, self._patience)
+                settled.add(
+                    settle_prepared(committable, self._context, self._client, claimant, self._patience)
+                )
                 continue
             promise = Promise.of(committable)
             outputs = [RestoredOutput(output, self._context.files) for output in promise.outputs]
@@ -205,6 +208,8 @@ class StagedWriter:
                     other.close()
         if self._own.last_seen is None:
             self._own.claim(self._context.restored_checkpoint_id)
+        if self._own.was_two_phase and own_key not in settled:
+            check_prepared(own_key, self._context, self._client, self._claimant, self._patience)
 
     def _committable(self, checkpoint_id: int, held: Sequence[HeldOutput]) -> Committable:
         # A checkpoint that completed before the last one's promises are kept would forget them.
