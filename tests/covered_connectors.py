@@ -135,7 +135,7 @@ CONNECTORS = (
         "formats of files: what their readers meet, and each cut anywhere",
         """unit/connectors/files/test_reader unit/connectors/files/test_avro_files conformance/test_files
         conformance/test_file_sink""",
-        """packing avro_blocks csv_files file_format file_split finished_files json_lines parquet_files
+        """packing avro_blocks csv_files csv_cells file_format file_split finished_files json_lines parquet_files
         record_blocks""",
     ),
     Covered(

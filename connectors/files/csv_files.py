@@ -31,6 +31,7 @@ from onceflow.connectors.files.record_blocks import (
     unquoted_line_starts,
     unquoted_lines_end,
 )
+from onceflow.connectors.formats.csv_cells import cells_of, typed_cells
 from onceflow.runtime.errors import BadRecordError, GraphError, OptionError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
@@ -125,13 +126,7 @@ class CsvDecoder:
         self._form = form
         self._tolerates_bad = tolerates_bad
         self._schema = schema
-        self._convert = pa_csv.ConvertOptions(
-            column_types=dict(zip(schema.names, schema.types, strict=True)),
-            include_columns=schema.names,
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        )
+        self._convert = cells_of(schema)
 
     def pieces(self, place: StoredFiles, path: str, at: int, end: int = 0) -> Iterator[Piece]:
         assert not end, "it is never cut"
@@ -225,7 +220,7 @@ class CsvDecoder:
                 if field.type != pa.string():
                     raise _NullError(f"column {field.name!r} is empty, and may not be null")
                 array = pc.fill_null(array, "")
-            arrays.append(array)
+            arrays.append(typed_cells(array, field))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 

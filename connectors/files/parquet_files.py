@@ -13,6 +13,7 @@ from onceflow.connectors.files.file_format import Piece, WritableFile
 from onceflow.connectors.files.packing import Kept, check_compression
 from onceflow.connectors.files.place import Place, StoredFiles
 from onceflow.connectors.files.rolling import check_split_size, size_bytes
+from onceflow.runtime.arrays.timestamps import cast_cutting
 from onceflow.runtime.errors import BadRecordError, DataLossError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
@@ -142,7 +143,7 @@ class ParquetDecoder:
                 continue
             array = batch.column(field.name)
             try:
-                array = array.cast(field.type)
+                array = cast_cutting(array, field.type)
             except pa.ArrowException as error:
                 raise BadRecordError(
                     f"{path}: column {field.name!r} is {array.type} there, and wanted as {field.type}: "

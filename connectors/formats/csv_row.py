@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
+from onceflow.connectors.formats.csv_cells import cells_of, typed_cells
 from onceflow.connectors.formats.format import (
     NO_VALUE,
     BadValue,
@@ -143,13 +144,7 @@ class CsvRowDecoder:
         self._names = None if names is None else list(names)
         self._delimiter = delimiter
         self._on_null = on_null
-        self._convert = pa_csv.ConvertOptions(
-            column_types=dict(zip(schema.names, schema.types, strict=True)),
-            include_columns=schema.names,
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        )
+        self._convert = cells_of(schema)
 
     @property
     def schema(self) -> pa.Schema:
@@ -213,7 +208,7 @@ class CsvRowDecoder:
                 if each.type not in (pa.string(), pa.large_string()):
                     raise _BadLineError(f"the cell {each.name!r} is empty, and may not be null")
                 array = pc.fill_null(array, "")
-            arrays.append(array)
+            arrays.append(typed_cells(array, each))
         if not arrays:
             return rows_without_columns(count)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

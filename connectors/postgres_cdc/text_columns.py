@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.postgres.catalog import Column
 from onceflow.connectors.postgres_cdc.messages import UNCHANGED, Value
+from onceflow.runtime.arrays.timestamps import timestamps_of_texts
 from onceflow.runtime.errors import Fatal
 
 SESSION = (
@@ -106,7 +107,7 @@ def _array(values: Sequence[Value], field: pa.Field) -> pa.Array:
     if pa.types.is_time(of):
         return pc.binary_join_element_wise("1970-01-01", texts, " ").cast(pa.timestamp("us")).cast(of)
     if pa.types.is_timestamp(of):
-        return texts.cast(pa.timestamp("us", of.tz)).cast(of)
+        return timestamps_of_texts(texts, of)
     return texts.cast(of)
 
 

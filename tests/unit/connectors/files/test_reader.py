@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import datetime as dt
 import gzip
 import json
 import lzma
@@ -97,6 +98,29 @@ def test_parquet_gives_what_it_has_as_it_is_wanted(tmp_path: Path) -> None:
     table = pa.table({"user": pa.array(["ann"]).dictionary_encode(), "amount": pa.array([1], pa.int16())})
     pq.write_table(table, tmp_path / "a.parquet")
     assert read(opened(source_of(tmp_path / "a.parquet"))) == [ANN]
+
+
+@dataclass(frozen=True)
+class Reading:
+    at: dt.datetime
+    until: dt.datetime | None
+
+
+def test_digits_that_a_datetime_has_no_room_for_are_cut_off_in_each_format(tmp_path: Path) -> None:
+    """Spark writes microseconds, and pandas nanoseconds; a record type has milliseconds."""
+    text = "2023-11-14T22:13:20.123456Z"
+    lines = json.dumps({"at": text, "until": None}) + "\n"
+    times = pa.array([1_700_000_000_123_456], pa.timestamp("us", "UTC"))
+    paths = [
+        written(tmp_path, "a.jsonl", lines),
+        written(tmp_path, "a.csv", f"at,until\n{text},\n"),
+        put_parquet(pa.table({"at": times, "until": pa.nulls(1, times.type)}))(tmp_path),
+        tmp_path / "nanos.parquet",
+    ]
+    pq.write_table(pa.table({"at": times.cast(pa.timestamp("ns", "UTC"))}), paths[-1])
+    cut = dt.datetime(2023, 11, 14, 22, 13, 20, 123_000, dt.UTC)
+    for path in paths:
+        assert read(opened(source_of(path, Reading))) == [{"at": cut, "until": None}], path.name
 
 
 def test_offsets_count_the_records_of_a_file(tmp_path: Path) -> None:

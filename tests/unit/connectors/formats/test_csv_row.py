@@ -49,6 +49,19 @@ def test_rows_come_back_and_pythons_csv_reads_the_same_cells(
         assert (float(c) if c else None) == row["c"]
 
 
+def test_digits_that_a_timestamp_has_no_room_for_are_cut_off_and_no_time_is_bad() -> None:
+    decoder = CsvRow(pa.schema([("at", pa.timestamp("ms", "UTC"))])).decoder()
+    values = [b"2023-11-14T22:13:20.123456Z", b"1969-12-31T23:59:59.9999999Z", b"noon", b"2023-11-14"]
+    decoded = decoder.decode(values)
+    assert [row["at"].isoformat() for row in decoded.batch.to_pylist()] == [
+        "2023-11-14T22:13:20.123000+00:00",
+        "1969-12-31T23:59:59.999000+00:00",
+    ]
+    assert [bad.row for bad in decoded.bad] == [2, 3]
+    assert "column 'at'" in decoded.bad[0].reason
+    assert "zone offset" in decoded.bad[1].reason
+
+
 @given(
     st.lists(
         st.one_of(st.binary(max_size=8), st.sampled_from([b"1,x,2,y", b'2,"a,b",,', b"3,,,"])), max_size=6

@@ -52,3 +52,13 @@ def test_bad_rows_are_told_and_the_others_are_kept() -> None:
 def test_rows_without_columns_are_still_rows() -> None:
     batch, bad = to_batch([(), ()], pa.schema([]))
     assert (batch.num_rows, bad) == (2, [])
+
+
+def test_a_time_is_cut_to_the_digits_of_its_column() -> None:
+    schema = pa.schema([("at", pa.timestamp("ms", "UTC")), ("local", pa.timestamp("ms"))])
+    values = (b"2023-11-14 22:13:20.123456+00", b"2023-11-14 22:13:20.123456")
+    batch, bad = to_batch([values], schema)
+    assert not bad
+    assert batch.cast(pa.schema([("at", pa.int64()), ("local", pa.int64())])).to_pylist() == [
+        {"at": 1_700_000_000_123, "local": 1_700_000_000_123}
+    ]
