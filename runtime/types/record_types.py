@@ -36,7 +36,7 @@ from onceflow.runtime.types.value_types import (
     ValueType,
 )
 
-_SUPPORTED = "docs/types.md has the types that there are"
+_SUPPORTED = 'the page "Types" of the documents has the types that there are'
 
 
 def describe_record(record_type: Any) -> RecordType:

@@ -92,7 +92,8 @@ def count(column: str | pl.Expr | None = None) -> BuiltinAggregate:
 def sum_(column: str | pl.Expr) -> BuiltinAggregate:
     """The sum: int64 over integers and booleans, double over floats; null if every value is null.
 
-    A sum that does not fit int64 fails the job and names the key: it never wraps.
+    A sum that does not fit int64 fails the job and names the key: the sum never wraps around. An
+    expression that is summed is computed by polars before, whose integers do wrap around.
     """
     return BuiltinAggregate(Kind.SUM, column)
 

@@ -235,7 +235,7 @@ REFUSED: list[tuple[Any, str]] = [
     (MaybeNone, "MaybeNone.x may be missing and may be None, which a column can't tell apart"),
     (OneNameTwice, "OneNameTwice.y is called 'x' outside, as x is"),
     (NoName, "NoName.x has the alias 1: it must be one name, as text"),
-    (Bare, r"Bare.x is a list, which has no Arrow type: say of what, as in list\[str\]; docs/types.md"),
+    (Bare, r"Bare.x is a list, which has no Arrow type: say of what, as in list\[str\]; the page"),
     (TooFine, "TooFine.x has 40 digits behind the point of 38; a column has up to 38"),
     (Named, "Named.second is the type variable ~T: say what it is"),
     (Unsaid, "Unsaid.second is the type variable ~T: say what it is"),
