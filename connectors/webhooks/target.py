@@ -75,6 +75,8 @@ class WebhookTarget:
         self._committed = 0
         self._accepted = (0, 0)
         """A checkpoint, and how many of its rows were accepted in this attempt."""
+        self._refused = (0, 0)
+        """A checkpoint, and the first row of a request that was refused, whose rows go one by one."""
         timeout = urllib3.Timeout(connect=_CONNECT_S, read=settings.answer_s)
         self._client = urllib3.PoolManager(num_pools=2, maxsize=1, retries=False, timeout=timeout)
 
@@ -87,9 +89,7 @@ class WebhookTarget:
         for batch in rows:
             for start in range(0, len(batch), self._settings.batch_rows):
                 piece = batch.slice(start, self._settings.batch_rows)
-                if self._accepted < (checkpoint_id, first + len(piece)):
-                    self._deliver(checkpoint_id, first, piece)
-                    self._accepted = (checkpoint_id, first + len(piece))
+                self._deliver(checkpoint_id, first, piece)
                 first += len(piece)
         self._committed = checkpoint_id
 
@@ -97,8 +97,15 @@ class WebhookTarget:
         self._client.clear()
 
     def _deliver(self, checkpoint_id: int, first: int, rows: pa.RecordBatch) -> None:
-        """Rows, in one request; if it is refused, each in a request of its own. Raises Fatal for one that is
-        refused even so and has no place to go to."""
+        """Rows, in one request; if it is refused, each in a request of its own. Called again after trouble it
+        goes on where that was. Raises Fatal for a row that is refused even so and has no place to go to."""
+        end = (checkpoint_id, first + len(rows))
+        if self._accepted >= end:
+            return
+        if len(rows) > 1 and self._refused == (checkpoint_id, first):
+            for n in range(len(rows)):
+                self._deliver(checkpoint_id, first + n, rows.slice(n, 1))
+            return
         key = self._sender.key(checkpoint_id, first, len(rows))
         documents, bad = self._documents.of(rows)
         try:
@@ -107,10 +114,11 @@ class WebhookTarget:
             self._post(self._settings.url, key, self._body(documents))
         except RefusedError as refused:
             if len(rows) > 1:
-                for n in range(len(rows)):
-                    self._deliver(checkpoint_id, first + n, rows.slice(n, 1))
-            else:
-                self._set_aside(key, rows, str(refused))
+                self._refused = (checkpoint_id, first)
+                self._deliver(checkpoint_id, first, rows)
+                return
+            self._set_aside(f"{key}/refused", rows, str(refused))
+        self._accepted = end
 
     def _body(self, documents: list[bytes]) -> bytes:
         return documents[0] if self._settings.batch_rows == 1 else b"[" + b",".join(documents) + b"]"

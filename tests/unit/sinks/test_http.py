@@ -10,10 +10,12 @@ import pyarrow as pa
 import pytest
 
 from onceflow import Job
+from onceflow.connectors.webhooks.target import WebhookTarget
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.errors import Fatal, GraphError, JobFailedError, OptionError, Unavailable
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.conformance import SINK_CHECKS, SinkUnderTest
+from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.sinks.http import HttpSink
 from tests.scripted_http import Asked, ScriptedHttp, Told
 from tests.upsert_cases import checkpoint, keeps_the_contract, number, open_writer
@@ -95,8 +97,52 @@ def test_a_refused_array_is_sent_row_by_row_and_bad_rows_go_elsewhere() -> None:
     assert [json.loads(asked.body) for asked in accepted] == [[{"n": 1}], [{"n": 3}], [{"n": 5}, {"n": 7}]]
     assert [asked.headers[KEY][-3:] for asked in accepted] == ["0-0", "2-2", "3-4"]
     assert list(taken(server, "/bad").items()) == [
-        ("beef/out/1/0/1-1", {"reason": "the receiver answers 422 (odd only)", "row": '{"n": 2}'})
+        ("beef/out/1/0/1-1/refused", {"reason": "the receiver answers 422 (odd only)", "row": '{"n": 2}'})
     ]
+
+
+def trouble_among_refused_rows(delivery_timeout: str) -> None:
+    """Every fourth request meets a 500 or a cut connection; what was accepted is never asked again."""
+    answers: list[Told] = []
+
+    def answer(asked: Asked) -> Told:
+        told = refusing(asked)
+        if len(server.asked) % 4 == 0:
+            told = Told(500) if len(server.asked) % 8 == 0 else Told(is_cut=True)
+        answers.append(told)
+        return told
+
+    with ScriptedHttp(answer).running() as server:
+        rows_to, bad_to = f"{server.url}/rows", f"{server.url}/bad"
+        sink = HttpSink(rows_to, batch_rows=20, bad_rows_to=bad_to, delivery_timeout=delivery_timeout)
+        writer = open_writer(sink, "beef", MemoryStore())
+        writer.recover([])
+        checkpoint(writer, 1, rows(*range(1, 21)))
+        writer.close()
+    done = [
+        (asked.path, asked.headers[KEY])
+        for asked, told in zip(server.asked, answers, strict=True)
+        if told.status == 200 and not told.is_cut
+    ]
+    assert sorted(done) == sorted(
+        [("/rows", f"beef/out/1/0/{n}-{n}") for n in range(0, 20, 2)]
+        + [("/bad", f"beef/out/1/0/{n}-{n}/refused") for n in range(1, 20, 2)]
+    )
+    arrays = [asked for asked in server.asked if asked.headers[KEY].endswith("/0-19")]
+    assert len(arrays) == 1, "once refused, it is not sent again"
+
+
+def test_trouble_among_refused_rows_goes_on_at_the_request_that_failed() -> None:
+    trouble_among_refused_rows("2 min")
+    right = WebhookTarget._deliver
+
+    def forgets(self: WebhookTarget, *rows: Any) -> None:
+        self._refused = (0, 0)
+        right(self, *rows)
+
+    wrong = Mutant("what was refused is forgotten", [(WebhookTarget, "_deliver", forgets)])
+    with mutated(wrong), pytest.raises((AssertionError, Unavailable)):
+        trouble_among_refused_rows("1 s")
 
 
 def test_without_a_place_a_bad_row_ends_the_job_and_is_named() -> None:
