@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import typer
@@ -119,8 +120,25 @@ class _Reader:
         first = self._cluster.offsets(self._keys, "earliest", self._isolation)
         begin = self._begin(start, first, ends)
         if last is not None:
-            begin = {key: max(first[key], ends[key] - last) for key in self._keys}
-        open_ones = {key for key in self._keys if follow or begin[key] < ends[key]}
+            begin = {key: self._begin_of_last(last, key, first[key], ends[key]) for key in self._keys}
+        return self._read(begin, ends, follow)
+
+    def _begin_of_last(self, count: int, key: tuple[str, int], first: int, end: int) -> int:
+        """Where the last so many records of a partition begin. Markers of transactions and records that were
+        aborted have offsets, too: it is looked back further until there are enough."""
+        span = count
+        while True:
+            begin = max(first, end - span)
+            found = deque((each.offset() for each in self._read({key: begin}, {key: end}, False)), count)
+            if len(found) == count or begin == first:
+                return found[0] if found else end
+            span *= 4
+
+    def _read(
+        self, begin: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int], follow: bool
+    ) -> Iterator[Any]:
+        """The messages between these positions; with `follow` for ever."""
+        open_ones = {key for key in begin if follow or begin[key] < ends[key]}
         self._consumer.assign([TopicPartition(*key, begin[key]) for key in open_ones])
         idle_s = 0.0
         while open_ones:

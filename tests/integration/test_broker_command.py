@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
@@ -163,6 +164,24 @@ def test_records_go_into_topics_and_come_out(broker: EmbeddedKafka, new_topic: A
     assert len(last) == len({row["partition"] for row in rows})
     assert onceflow("broker", "consume", first, "--start", "latest", *where).stdout == ""
     assert len(onceflow("broker", "consume", first, "--count", "7", *where).stdout.splitlines()) == 7
+
+
+def test_the_last_records_are_counted_without_markers_and_what_was_aborted(
+    broker: EmbeddedKafka, new_topic: Any
+) -> None:
+    """Each transaction is one record and its marker, as the dead letters of a job; the last is aborted."""
+    topic, where = new_topic("records", 1), ("--bootstrap-servers", broker.bootstrap_servers)
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic, "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(60)
+    for values, end in [*(([str(n)], producer.commit_transaction) for n in range(5)), ("xyz" * 9, None)]:
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value.encode(), partition=0)
+        (end or producer.abort_transaction)(60)
+    for count, found in (("1", [4]), ("3", [2, 3, 4]), ("100", [0, 1, 2, 3, 4])):
+        told = onceflow("broker", "consume", topic, "--last", count, "--format", "values", *where)
+        assert [int(line) for line in told.stdout.splitlines()] == found, told.stderr
 
 
 def content(row: dict[str, object]) -> tuple[str, str, str]:
