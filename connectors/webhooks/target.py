@@ -19,6 +19,8 @@ from onceflow.connectors.webhooks.answers import RefusedError, meaning
 from onceflow.runtime.errors import Fatal, Indeterminate, Retryable
 
 KEY_HEADER = "Idempotency-Key"
+_SET_ASIDE = "/refused"
+"""The end of the key under which a refused row goes to bad_rows_to: its own POST had the key before it."""
 _CONNECT_S = 10.0
 
 
@@ -74,9 +76,9 @@ class WebhookTarget:
         }
         self._committed = 0
         self._accepted = (0, 0)
-        """A checkpoint, and how many of its rows were accepted in this attempt."""
-        self._refused = (0, 0)
-        """A checkpoint, and the first row of a request that was refused, whose rows go one by one."""
+        """A checkpoint, and how many of its rows were accepted or set aside in this attempt."""
+        self._refused: dict[str, str] = {}
+        """The keys of refused requests whose rows are not all accepted or set aside yet, and the reasons."""
         timeout = urllib3.Timeout(connect=_CONNECT_S, read=settings.answer_s)
         self._client = urllib3.PoolManager(num_pools=2, maxsize=1, retries=False, timeout=timeout)
 
@@ -89,7 +91,8 @@ class WebhookTarget:
         for batch in rows:
             for start in range(0, len(batch), self._settings.batch_rows):
                 piece = batch.slice(start, self._settings.batch_rows)
-                self._deliver(checkpoint_id, first, piece)
+                if self._accepted < (checkpoint_id, first + len(piece)):
+                    self._deliver(checkpoint_id, first, piece)
                 first += len(piece)
         self._committed = checkpoint_id
 
@@ -97,28 +100,33 @@ class WebhookTarget:
         self._client.clear()
 
     def _deliver(self, checkpoint_id: int, first: int, rows: pa.RecordBatch) -> None:
-        """Rows, in one request; if it is refused, each in a request of its own. Called again after trouble it
-        goes on where that was. Raises Fatal for a row that is refused even so and has no place to go to."""
-        end = (checkpoint_id, first + len(rows))
-        if self._accepted >= end:
-            return
-        if len(rows) > 1 and self._refused == (checkpoint_id, first):
-            for n in range(len(rows)):
-                self._deliver(checkpoint_id, first + n, rows.slice(n, 1))
-            return
+        """Rows, in one request; if it is refused, each in a request of its own. What is behind it is
+        remembered, so that the next call goes on at the request that failed. Raises Fatal for a row that is
+        refused even so and has no place to go to."""
         key = self._sender.key(checkpoint_id, first, len(rows))
-        documents, bad = self._documents.of(rows)
         try:
-            if bad:
-                raise RefusedError(*bad.values())
-            self._post(self._settings.url, key, self._body(documents))
+            if key not in self._refused:
+                self._send(key, rows)
         except RefusedError as refused:
+            self._refused[key] = str(refused)
+        if key in self._refused:
             if len(rows) > 1:
-                self._refused = (checkpoint_id, first)
-                self._deliver(checkpoint_id, first, rows)
-                return
-            self._set_aside(f"{key}/refused", rows, str(refused))
-        self._accepted = end
+                self._deliver_each(checkpoint_id, first, rows)
+            else:
+                self._set_aside(key, rows, self._refused[key])
+            del self._refused[key]
+        self._accepted = (checkpoint_id, first + len(rows))
+
+    def _deliver_each(self, checkpoint_id: int, first: int, rows: pa.RecordBatch) -> None:
+        for n in range(len(rows)):
+            if self._accepted < (checkpoint_id, first + n + 1):
+                self._deliver(checkpoint_id, first + n, rows.slice(n, 1))
+
+    def _send(self, key: str, rows: pa.RecordBatch) -> None:
+        documents, bad = self._documents.of(rows)
+        if bad:
+            raise RefusedError(*bad.values())
+        self._post(self._settings.url, key, self._body(documents))
 
     def _body(self, documents: list[bytes]) -> bytes:
         return documents[0] if self._settings.batch_rows == 1 else b"[" + b",".join(documents) + b"]"
@@ -131,7 +139,7 @@ class WebhookTarget:
                 "rows, filter them out in the job, or name a place for them with bad_rows_to="
             )
         try:
-            self._post(place, key, msgspec.json.encode({"reason": reason, "row": text}))
+            self._post(place, key + _SET_ASIDE, msgspec.json.encode({"reason": reason, "row": text}))
         except RefusedError as refused:
             raise Fatal(
                 f"{self._where}: bad_rows_to refuses a row too: {refused}. The row: {text}"

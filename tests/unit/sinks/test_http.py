@@ -101,48 +101,46 @@ def test_a_refused_array_is_sent_row_by_row_and_bad_rows_go_elsewhere() -> None:
     ]
 
 
-def trouble_among_refused_rows(delivery_timeout: str) -> None:
-    """Every fourth request meets a 500 or a cut connection; what was accepted is never asked again."""
-    answers: list[Told] = []
+def ways_of_a_refused_array() -> list[str]:
+    """The path and the rows of each request, half of the first ten met by an error that passes."""
 
     def answer(asked: Asked) -> Told:
-        told = refusing(asked)
-        if len(server.asked) % 4 == 0:
-            told = Told(500) if len(server.asked) % 8 == 0 else Told(is_cut=True)
-        answers.append(told)
-        return told
+        return refusing(asked) if len(server.asked) % 2 or len(server.asked) > 10 else Told(500)
 
     with ScriptedHttp(answer).running() as server:
-        rows_to, bad_to = f"{server.url}/rows", f"{server.url}/bad"
-        sink = HttpSink(rows_to, batch_rows=20, bad_rows_to=bad_to, delivery_timeout=delivery_timeout)
+        sink = HttpSink(f"{server.url}/rows", batch_rows=3, bad_rows_to=f"{server.url}/bad")
         writer = open_writer(sink, "beef", MemoryStore())
         writer.recover([])
-        checkpoint(writer, 1, rows(*range(1, 21)))
+        checkpoint(writer, 7, rows(1, 2, 3))
         writer.close()
-    done = [
-        (asked.path, asked.headers[KEY])
-        for asked, told in zip(server.asked, answers, strict=True)
-        if told.status == 200 and not told.is_cut
-    ]
-    assert sorted(done) == sorted(
-        [("/rows", f"beef/out/1/0/{n}-{n}") for n in range(0, 20, 2)]
-        + [("/bad", f"beef/out/1/0/{n}-{n}/refused") for n in range(1, 20, 2)]
-    )
-    arrays = [asked for asked in server.asked if asked.headers[KEY].endswith("/0-19")]
-    assert len(arrays) == 1, "once refused, it is not sent again"
+    return [f"{asked.path} {asked.headers[KEY].split('/')[4]}" for asked in server.asked]
 
 
-def test_trouble_among_refused_rows_goes_on_at_the_request_that_failed() -> None:
-    trouble_among_refused_rows("2 min")
-    right = WebhookTarget._deliver
+ONWARD = ["/rows 0-2", *["/rows 0-0"] * 2, *["/rows 1-1"] * 2, *["/bad 1-1"] * 2, *["/rows 2-2"] * 2]
 
-    def forgets(self: WebhookTarget, *rows: Any) -> None:
-        self._refused = (0, 0)
-        right(self, *rows)
 
-    wrong = Mutant("what was refused is forgotten", [(WebhookTarget, "_deliver", forgets)])
-    with mutated(wrong), pytest.raises((AssertionError, Unavailable)):
-        trouble_among_refused_rows("1 s")
+def test_an_error_that_passes_in_a_refused_array_sends_that_request_again_and_no_other() -> None:
+    assert ways_of_a_refused_array() == ONWARD
+
+
+def test_a_refused_row_is_set_aside_under_a_key_of_its_own() -> None:
+    with ScriptedHttp(refusing).running() as server:
+        sink = HttpSink(f"{server.url}/rows", bad_rows_to=f"{server.url}/bad")
+        writer = open_writer(sink, "beef", MemoryStore())
+        writer.recover([])
+        checkpoint(writer, 7, rows(2))
+        writer.close()
+    sent = [(asked.path, asked.headers[KEY]) for asked in server.asked]
+    assert sent == [("/rows", "beef/out/7/0/0-0"), ("/bad", "beef/out/7/0/0-0/refused")]
+
+
+def test_a_sink_that_forgets_which_rows_of_an_array_were_accepted_is_noticed() -> None:
+    def each(self: WebhookTarget, checkpoint_id: int, first: int, batch: pa.RecordBatch) -> None:
+        for n in range(len(batch)):
+            self._deliver(checkpoint_id, first + n, batch.slice(n, 1))
+
+    with mutated(Mutant("accepted rows are forgotten", [(WebhookTarget, "_deliver_each", each)])):
+        assert ways_of_a_refused_array() != ONWARD
 
 
 def test_without_a_place_a_bad_row_ends_the_job_and_is_named() -> None:
