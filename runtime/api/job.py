@@ -96,6 +96,7 @@ class Job(JobGraphBuilder):
         (docs/savepoints.md, as all up to `until`). `master`: Spark's, `threads[N]`; None: spark-submit's,
         or `local[2]`. Ctrl-C and SIGTERM stop it after a checkpoint. Raises UsageError, JobFailedError.
         """
+        program = running_program()
         chosen, spark_conf = _chosen(master)
         with checkpoint_folder(checkpoint_dir, chosen) as folder:
             options = run_options(
@@ -123,7 +124,7 @@ class Job(JobGraphBuilder):
                 params=params,
                 storage_options=storage_options,
             )
-            result = run_job(self.build(), options, reporter or reporter_here(), running_program())
+            result = run_job(self.build(), options, reporter or reporter_here(), program)
         return self._over(result, checkpoint_dir)
 
     def _over(self, result: JobResult, checkpoint_dir: PathText | None) -> JobResult:
