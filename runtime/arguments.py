@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from typing import TypeVar, overload
+
 from onceflow.runtime.errors import OptionError, UsageError
+
+T = TypeVar("T")
+
+
+PathText = str | os.PathLike[str]
+"""What names a folder, a file or, as a text, a URL."""
+
+
+@overload
+def path_text(given: PathText) -> str: ...
+@overload
+def path_text(given: T) -> T: ...
+def path_text(given: object) -> object:
+    """A pathlib.Path as the text that is kept and sent; anything else as it is."""
+    return os.fspath(given) if isinstance(given, os.PathLike) else given
 
 
 def check_given(

@@ -21,6 +21,7 @@ from onceflow.connectors.files.written.joining import SmallFiles
 from onceflow.connectors.files.written.open_store import begun_at, check_can_write, open_store, stays_open
 from onceflow.connectors.files.written.plan import Promise
 from onceflow.connectors.files.written.writer import PartsWriter, WriterSettings
+from onceflow.runtime.arguments import PathText, path_text
 from onceflow.runtime.contracts import Committable, CommitterContext, SinkContext
 from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import Fenced, Indeterminate, OptionError
@@ -50,7 +51,7 @@ class FileSink:
     they are seen, by the driver; None: they are seen as they are. `storage_options` go to fsspec.
     """
 
-    url: str
+    url: PathText
     format: Any = "parquet"
     partition_by: Any = None
     roll: RollPolicy = field(default_factory=RollPolicy)
@@ -61,6 +62,7 @@ class FileSink:
     compact: CompactPolicy | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "url", path_text(self.url))
         where = f"FileSink({self.url!r})"
         check_can_write(self.place, where)
         if any(letter in self.place.path for letter in "*?["):
@@ -107,7 +109,7 @@ class FileSink:
 
     @cached_property
     def place(self) -> Place:
-        return Place(self.url, self.storage_options or {})
+        return Place(path_text(self.url), self.storage_options or {})
 
     @cached_property
     def buckets(self) -> Buckets:
@@ -121,7 +123,7 @@ class FileSink:
 
     @property
     def plan_note(self) -> str:
-        is_open = self.form.has_prefix and not self.roll.on_checkpoint and stays_open(self.url)
+        is_open = self.form.has_prefix and not self.roll.on_checkpoint and stays_open(path_text(self.url))
         if self.compact is not None:
             return (
                 f"exactly once: files of up to {self.compact.checkpoints} checkpoints are joined, and seen "
@@ -157,7 +159,9 @@ class FileSink:
         return TakingBackFileCommitter(commits, context.uid, context.lineage)
 
 
-def file_sink(url: str, form: Any = "parquet", storage_options: Mapping[str, Any] | None = None) -> FileSink:
+def file_sink(
+    url: PathText, form: Any = "parquet", storage_options: Mapping[str, Any] | None = None
+) -> FileSink:
     """The sink of `stream.to_files(...)`. Raises OptionError."""
     return FileSink(url, form, storage_options=storage_options)
 

@@ -135,8 +135,8 @@ CONNECTORS = (
         "formats of files: what their readers meet, and each cut anywhere",
         """unit/connectors/files/test_reader unit/connectors/files/test_avro_files conformance/test_files
         conformance/test_file_sink""",
-        """packing avro_blocks csv_files csv_cells file_format file_split finished_files json_lines parquet_files
-        record_blocks""",
+        """packing avro_blocks csv_files csv_cells file_format file_split finished_files json_lines
+        parquet_files record_blocks""",
     ),
     Covered(
         "parts of a file sink: a commit cut off at each call, kills, and what its options are refused for",

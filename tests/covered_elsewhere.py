@@ -183,11 +183,6 @@ COVERED = (
         "certificate sockets.connect",
     ),
     Covered(
-        "what is told of an error: by what becomes of it",
-        "unit/checkpoint/test_verdict unit/slot/test_call_watch unit/functions/test_context",
-        "slot.failure",
-    ),
-    Covered(
         "what a row goes through between two tasks",
         "unit/exchange/test_input_gate unit/slot/test_task unit/exchange/test_wiring",
         """channel channel_watermarks exchange.partition_kernels exchange.record_writer chain_body

@@ -33,6 +33,9 @@ class HdfsServer(JavaServer):
             *(["-format"] if is_new else []),
             *("-nnport", str(self.port), "-datanodes", "1", "-writeDetails", str(self._details)),
             *("-D", "dfs.permissions.enabled=false"),
+            # A data node keeps room for a whole block of each file that a killed writer has left open, until
+            # its lease ends: of 128 MB, as is usual, a few hundred fill a disk.
+            *("-D", "dfs.blocksize=4194304"),
         ]
 
     def answers(self) -> bool:

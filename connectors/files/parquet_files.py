@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from dataclasses import field as of_class
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -17,6 +18,9 @@ from onceflow.runtime.arrays.timestamps import cast_cutting
 from onceflow.runtime.errors import BadRecordError, DataLossError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
+from onceflow.runtime.types.columns_of_records import array_from_values
+from onceflow.runtime.types.record_types import describe_record
+from onceflow.runtime.types.value_types import RecordType
 
 BATCH_ROWS = 1 << 15
 """How many rows of a row group are decoded at once."""
@@ -34,6 +38,8 @@ class Parquet:
     compression: str = "zstd"
     split_size: str | int | None = None
     """See JsonLines; the pieces are row groups."""
+    record: RecordType | None = of_class(default=None, repr=False)
+    """What `of_type` has made known: the defaults of columns that a file does not have."""
 
     def __post_init__(self) -> None:
         check_compression(self.compression, _COMPRESSIONS, "Parquet")
@@ -78,7 +84,7 @@ class Parquet:
         return cuts
 
     def of_type(self, of: Any) -> Parquet:
-        return self
+        return self if isinstance(of, pa.Schema) else replace(self, record=describe_record(of))
 
     def columns_of(self, place: StoredFiles, path: str) -> pa.Schema:
         """See DescribingFormat."""
@@ -86,7 +92,7 @@ class Parquet:
             return file.schema_arrow
 
     def decoder(self, schema: pa.Schema) -> ParquetDecoder:
-        return ParquetDecoder(schema, self.batch_rows)
+        return ParquetDecoder(schema, self.batch_rows, self.record)
 
     def encoder(self, file: WritableFile, schema: pa.Schema) -> ParquetEncoder:
         return ParquetEncoder(file, schema, self.compression)
@@ -104,9 +110,13 @@ class Parquet:
 class ParquetDecoder:
     """A FileDecoder. A place is a row group."""
 
-    def __init__(self, schema: pa.Schema, batch_rows: int) -> None:
+    def __init__(self, schema: pa.Schema, batch_rows: int, record: RecordType | None) -> None:
+        """A column that a file does not have is the default of the record's field, or else null if no record
+        but a schema says that it may be."""
         self._schema = schema
         self._batch_rows = batch_rows
+        self._defaults = None if record is None else record.defaults
+        self._record = record
 
     def pieces(self, place: StoredFiles, path: str, at: int, end: int = 0) -> Iterator[Piece]:
         with place.open(path) as source, _opened(source, path) as file:
@@ -129,17 +139,24 @@ class ParquetDecoder:
 
     def _refuse_missing(self, there: pa.Schema, path: str) -> None:
         for field in self._schema:
-            if field.name not in there.names and not field.nullable:
+            may_lack = field.nullable if self._defaults is None else field.name in self._defaults
+            if field.name in there.names or may_lack:
+                continue
+            if f"/{field.name}=" in path:
                 raise BadRecordError(
-                    f"{path} has no column {field.name!r}{nearest(field.name, there.names)}; it has "
-                    f"{', '.join(there.names)}"
+                    f"{path} has no column {field.name!r}, and names of folders are not read: give the field "
+                    "a default, or keep the column in the files, too"
                 )
+            raise BadRecordError(
+                f"{path} has no column {field.name!r}{nearest(field.name, there.names)}; it has "
+                f"{', '.join(there.names)}. A field that may be missing has a default"
+            )
 
     def _typed(self, batch: pa.RecordBatch, path: str, group: int) -> pa.RecordBatch:
         arrays = []
         for field in self._schema:
             if field.name not in batch.schema.names:
-                arrays.append(pa.nulls(batch.num_rows, field.type))
+                arrays.append(self._missing(field, batch.num_rows))
                 continue
             array = batch.column(field.name)
             try:
@@ -155,6 +172,15 @@ class ParquetDecoder:
                 )
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _missing(self, field: pa.Field, rows: int) -> pa.Array:
+        if self._record is None:
+            return pa.nulls(rows, field.type)
+        declared = self._record.field(field.name)
+        assert declared is not None, "it is a column of the record"
+        assert declared.default is not None, "any other is refused"
+        values = [declared.default.make() for _ in range(rows)]
+        return array_from_values(values, field, declared.type)
 
 
 class ParquetEncoder:

@@ -20,6 +20,7 @@ from onceflow.connectors.files.json_lines import JsonLines
 from onceflow.connectors.files.parquet_files import Parquet
 from onceflow.connectors.files.place import Place
 from onceflow.connectors.files.reader import FileReader
+from onceflow.runtime.arguments import PathText, path_text
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import BatchLimit, Json, ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
@@ -107,7 +108,7 @@ class FileSource:
 
 @explained
 def files_source(
-    url: str,
+    url: PathText,
     type: Any = None,
     format: str | Any = None,
     watch: str | int | None = None,
@@ -116,10 +117,11 @@ def files_source(
 ) -> FileSource:
     """What `job.from_files(...)` reads, with its options, as a source: to be a part of another one, as of a
     HybridSource. Raises GraphError and OptionError."""
-    where = f"job.from_files({url!r})"
-    place = Place(url, storage_options or {})
+    at = path_text(url)
+    where = f"job.from_files({at!r})"
+    place = Place(at, storage_options or {})
     of: Any = type
-    found = file_format(format, url, where)
+    found = file_format(format, at, where)
     if of is None:
         if not isinstance(found, DescribingFormat):
             raise GraphError(

@@ -12,7 +12,6 @@ import difflib
 import importlib
 import os
 import sys
-import threading
 from typing import Annotated, Any
 
 import typer
@@ -118,10 +117,9 @@ def main() -> None:
     try:
         app()
     except SystemExit as end:
-        if threading.active_count() > 1:
-            # A thread that waits for a broker inside librdkafka can crash Python's own shutdown.
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(OSError, ValueError):
-                    stream.flush()
-            os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
-        raise
+        # Python's own shutdown can crash under threads that wait inside librdkafka, and under
+        # those of Arrow and polars, of which Python knows nothing.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))

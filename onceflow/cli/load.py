@@ -14,7 +14,7 @@ from typing import Any
 
 from onceflow.cli.mistakes import as_sentence, has_users_line, with_users_line
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
-from onceflow.runtime.environment.program import Program, import_folder
+from onceflow.runtime.environment.program import Program, import_folder, imported_to_be_run
 from onceflow.runtime.errors import OnceflowError, UsageError
 from onceflow.runtime.nearest import nearest
 
@@ -66,14 +66,16 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     _let_import_from(path.resolve().parent)
     loader = spec.loader
-    _run_user_code(lambda: loader.exec_module(module), str(path))
+    with imported_to_be_run():
+        _run_user_code(lambda: loader.exec_module(module), str(path))
     return module
 
 
 def _import_module(name: str, folder: Path) -> ModuleType:
     _let_import_from(folder)
     try:
-        _run_user_code(lambda: importlib.import_module(name), name)
+        with imported_to_be_run():
+            _run_user_code(lambda: importlib.import_module(name), name)
         return sys.modules[name]
     except ModuleNotFoundError as error:
         raise UsageError(f"there is no module {error.name!r} to be imported from {folder}") from error

@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
+from onceflow.runtime.arguments import PathText, path_text
 from onceflow.runtime.errors import OptionError
 
 _ON_THIS_MACHINE = re.compile(r"(?:threads|local)(?:\[.*\])?")
 
 
 @contextmanager
-def checkpoint_folder(given: str | None, master: str) -> Iterator[str]:
+def checkpoint_folder(given: PathText | None, master: str) -> Iterator[str]:
     """The folder that was given, or a temporary one."""
     if given is not None:
-        yield given
+        yield path_text(given)
         return
     if not _ON_THIS_MACHINE.fullmatch(master):
         raise OptionError(

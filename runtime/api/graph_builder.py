@@ -13,7 +13,7 @@ from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.collected import Collected
 from onceflow.runtime.api.near_misses import no_such_name, source_advice
 from onceflow.runtime.api.stream import Stream
-from onceflow.runtime.arguments import check_given
+from onceflow.runtime.arguments import PathText, check_given
 from onceflow.runtime.contracts import Source, WatermarkStrategy
 from onceflow.runtime.durations import rate_per_s
 from onceflow.runtime.errors import GraphError
@@ -137,7 +137,7 @@ class JobGraphBuilder:
     @overload
     def from_files(
         self,
-        url: str,
+        url: PathText,
         type: type[T],
         *,
         format: str | Any = None,
@@ -150,7 +150,7 @@ class JobGraphBuilder:
     @overload
     def from_files(
         self,
-        url: str,
+        url: PathText,
         type: Any = None,
         *,
         format: str | Any = None,
@@ -162,7 +162,7 @@ class JobGraphBuilder:
     ) -> Stream[Any]: ...
     def from_files(
         self,
-        url: str,
+        url: PathText,
         type: Any = None,
         *,
         format: str | Any = None,

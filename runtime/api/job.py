@@ -15,6 +15,7 @@ from onceflow.runtime.api.reporter_here import reporter_here
 from onceflow.runtime.api.run_options import DEFAULT_INTERVAL, run_options
 from onceflow.runtime.api.run_signals import RunSignals, run_signals
 from onceflow.runtime.api.until import ended_at
+from onceflow.runtime.arguments import PathText
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS
@@ -64,7 +65,7 @@ class Job(JobGraphBuilder):
 
     def run(  # noqa: PLR0913 - the options of `onceflow run` that a program decides
         self,
-        checkpoint_dir: str | None = None,
+        checkpoint_dir: PathText | None = None,
         *,
         master: str | None = None,
         parallelism: int | None = None,
@@ -77,7 +78,7 @@ class Job(JobGraphBuilder):
         state_memory: str | int | None = None,
         incremental: bool | None = None,
         restart: str = "exponential",
-        start_from: int | str | None = None,
+        start_from: int | PathText | None = None,
         accept_duplicates_after: int | None = None,
         allow_dropped_state: bool = False,
         map_uid: Mapping[str, str] | None = None,
@@ -95,6 +96,7 @@ class Job(JobGraphBuilder):
         (docs/savepoints.md, as all up to `until`). `master`: Spark's, `threads[N]`; None: spark-submit's,
         or `local[2]`. Ctrl-C and SIGTERM stop it after a checkpoint. Raises UsageError, JobFailedError.
         """
+        program = running_program()
         chosen, spark_conf = _chosen(master)
         with checkpoint_folder(checkpoint_dir, chosen) as folder:
             options = run_options(
@@ -122,10 +124,10 @@ class Job(JobGraphBuilder):
                 params=params,
                 storage_options=storage_options,
             )
-            result = run_job(self.build(), options, reporter or reporter_here(), running_program())
+            result = run_job(self.build(), options, reporter or reporter_here(), program)
         return self._over(result, checkpoint_dir)
 
-    def _over(self, result: JobResult, checkpoint_dir: str | None) -> JobResult:
+    def _over(self, result: JobResult, checkpoint_dir: PathText | None) -> JobResult:
         """A run has ended: who collected its rows hears how, and then who called it."""
         for rows in self.collected:
             rows.on_end(result.outcome)
@@ -133,7 +135,7 @@ class Job(JobGraphBuilder):
         return result
 
 
-def run(job: Job, checkpoint_dir: str | None = None, **options: Any) -> JobResult:
+def run(job: Job, checkpoint_dir: PathText | None = None, **options: Any) -> JobResult:
     """`onceflow.run(job, ...)` is `job.run(...)`."""
     return job.run(checkpoint_dir, **options)
 
@@ -143,7 +145,7 @@ def _check_master(master: str) -> None:
         check_master(master, os.environ)
 
 
-def _raise_if_failed(job: str, result: JobResult, checkpoint_dir: str | None) -> None:
+def _raise_if_failed(job: str, result: JobResult, checkpoint_dir: PathText | None) -> None:
     if result.is_refused:
         raise UsageError(result.reason)
     if result.outcome not in (Outcome.FAILED, Outcome.FENCED):

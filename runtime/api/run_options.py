@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from onceflow.runtime.api.until import given_until
+from onceflow.runtime.arguments import PathText, path_text
 from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS, CheckpointOptions
 from onceflow.runtime.checkpoint.start_changes import start_changes
 from onceflow.runtime.driver.options import (
@@ -45,7 +46,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     restart: str = "exponential",
     spark_conf: Mapping[str, str] | None = None,
     control_port: int = 0,
-    start_from: int | str | None = None,
+    start_from: int | PathText | None = None,
     accept_duplicates_after: int | None = None,
     allow_dropped_state: bool = False,
     map_uid: Iterable[tuple[str, str]] = (),
@@ -57,7 +58,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     storage_options: Mapping[str, Any] | None = None,
 ) -> RunOptions:
     """Options as people write them, checked. Raises OptionError naming the option."""
-    given = Guarantee.parse(guarantee)
+    given, start = Guarantee.parse(guarantee), _start(start_from)
     other_keys = {uid: _other_keys(uid, each) for uid, each in (rekey or {}).items()}
     through = barrier_options(barriers, alignment_timeout, in_flight, given)
     return RunOptions(
@@ -77,10 +78,10 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         slot_timeout_ms=duration_ms(slot_timeout, "slot_timeout"),
         spark_conf=spark_conf or {},
         control_port=control_port,
-        start_from=start_from if isinstance(start_from, int) else None,
-        accept_duplicates_after=_accepted(accept_duplicates_after, start_from),
-        start_savepoint=absolute_url(start_from) if isinstance(start_from, str) else None,
-        start_changes=start_changes(map_uid, reset_offsets or {}, isinstance(start_from, str), other_keys),
+        start_from=start if isinstance(start, int) else None,
+        accept_duplicates_after=_accepted(accept_duplicates_after, start),
+        start_savepoint=absolute_url(start) if isinstance(start, str) else None,
+        start_changes=start_changes(map_uid, reset_offsets or {}, isinstance(start, str), other_keys),
         other_keys=other_keys,
         allow_dropped_state=allow_dropped_state,
         until=given_until(until),
@@ -101,6 +102,13 @@ def _other_keys(uid: str, given: Any) -> OtherKeys:
     if not callable(key) or not (merge is None or callable(merge)):
         raise OptionError(f"rekey={{{uid!r}: {given!r}}}: write a function of the key, or (function, merge)")
     return OtherKeys(key, cast("Merge | None", merge))
+
+
+def _start(given: object) -> int | str | None:
+    start = path_text(given)
+    if start is None or (isinstance(start, int | str) and not isinstance(start, bool)):
+        return start
+    raise OptionError(f"start_from={given!r}: write a checkpoint's id, or the folder or URL of a savepoint")
 
 
 def _accepted(checkpoint_id: int | None, start_from: int | str | None) -> int | None:

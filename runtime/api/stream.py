@@ -35,7 +35,7 @@ from onceflow.runtime.api.splits import SideOutputs, side_of, split
 from onceflow.runtime.api.stream_ends import StreamEnd, refuse_endless, write
 from onceflow.runtime.api.united_streams import united
 from onceflow.runtime.api.windowed_stream import ALL_ROWS, WindowedStream
-from onceflow.runtime.arguments import check_given
+from onceflow.runtime.arguments import PathText, check_given
 from onceflow.runtime.contracts import Sink
 from onceflow.runtime.contracts.lookup import Lookup
 from onceflow.runtime.errors import GraphError
@@ -328,7 +328,7 @@ class Stream(Generic[T]):
 
     def to_files(
         self,
-        url: str,
+        url: PathText,
         *,
         format: str | Any = "parquet",
         storage_options: Mapping[str, Any] | None = None,

@@ -6,11 +6,13 @@ import os
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from onceflow.runtime.errors import OptionError
+from onceflow.runtime.errors import OptionError, UsageError
 
 BYTES_MAX = 256 << 20
 """The most bytes of all files beside a program: with more the folder is hardly a program's."""
@@ -33,8 +35,27 @@ class Program:
 NO_PROGRAM = Program()
 
 
+_IMPORTED_TO_BE_RUN: ContextVar[bool] = ContextVar("imported to be run", default=False)
+
+
+@contextmanager
+def imported_to_be_run() -> Iterator[None]:
+    """While a command imports a program whose job it is going to run: the program must not run it, too."""
+    token = _IMPORTED_TO_BE_RUN.set(True)
+    try:
+        yield
+    finally:
+        _IMPORTED_TO_BE_RUN.reset(token)
+
+
 def running_program() -> Program:
-    """The program that runs its own job here, as in `python totals.py` or `python -m shop.totals`."""
+    """The program that runs its own job here, as in `python totals.py` or `python -m shop.totals`. Raises
+    UsageError for one that is only being imported."""
+    if _IMPORTED_TO_BE_RUN.get():
+        raise UsageError(
+            "the program runs its job while it is imported, and the command would run it once more: write "
+            '`if __name__ == "__main__":` above job.run()'
+        )
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     return Program(None, import_folder(main, "" if spec is None else spec.name))

@@ -19,6 +19,7 @@ import pyarrow as pa
 from onceflow.runtime.errors import OnceflowError, UserFunctionError
 from onceflow.runtime.operators.operator import OperatorContext, Output
 from onceflow.runtime.records import Mask, Records
+from onceflow.runtime.types.each_called import check_called
 from onceflow.runtime.types.user_functions import (
     Reads,
     function_name,
@@ -149,6 +150,7 @@ def call_or_set_aside(
         before = row - len(results)
         try:
             results.extend(map(fn, islice(rows, row, None)))  # one by one: at an error its length is the row
+            check_called(before + len(results), len(rows))
             break
         except Exception as error:
             row = before + len(results)

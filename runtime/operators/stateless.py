@@ -24,6 +24,7 @@ from onceflow.runtime.operators.failed_records import (
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import Indices, Mask, Records
 from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError, array_from_values
+from onceflow.runtime.types.each_called import check_called
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import (
     Reads,
@@ -267,6 +268,7 @@ def call_each(uid: str, fn: Callable[[Any], Any], rows: list[Any], records: Reco
     results: list[Any] = []
     try:
         results.extend(map(fn, rows))  # appends one by one: at an error its length is the row
+        check_called(len(results), len(rows))
     except Exception as error:
         row = len(results)
         raise user_function_error(uid, fn, error, records, row, rows[row]) from error

@@ -12,12 +12,16 @@ from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.slot.call_watch import UserCall
 
 
-def failure(attempt: int, error: Exception, params: Parameters = NO_PARAMS) -> Failed:
+def failure(attempt: int, error: BaseException, params: Parameters = NO_PARAMS) -> Failed:
     """What the driver has to know of an error that ended the slot; secrets are hidden."""
     expected = isinstance(error, OnceflowError)
+    reason = str(error) if expected else f"{type(error).__name__}: {error}"
+    if not isinstance(error, Exception):
+        raised = traceback.extract_tb(error.__traceback__)[-1]
+        reason += f" was raised at {raised.filename}:{raised.lineno}, which would have ended the process"
     return Failed(
         attempt=attempt,
-        reason=params.redact(str(error) if expected else f"{type(error).__name__}: {error}"),
+        reason=params.redact(reason),
         is_fatal=isinstance(error, Fatal | UsageError),
         is_fenced=isinstance(error, Fenced),
         kind=type(error).__name__,

@@ -117,7 +117,7 @@ def run_slot(
         assignment = control.wait_assignment(ASSIGNMENT_TIMEOUT_S)
         if assignment is not None:
             _SlotRun(launch, assignment, control, network, clock, stalls, lives).run(end_process)
-    except Exception as error:
+    except BaseException as error:  # also of a function that calls sys.exit(), or a library that panics
         say.send(failure(launch.attempt, error, launch.params))
     finally:
         # Behind the first error, which nothing that goes wrong here may hide.

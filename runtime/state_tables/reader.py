@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from onceflow.runtime.arguments import PathText, path_text
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle
 from onceflow.runtime.checkpoint.savepoints.folder import NoSavepointError, savepoint_at
@@ -233,7 +234,7 @@ class StoredTable:
 
 
 @explained
-def read_state(path: str, checkpoint: int | None = None) -> StoredState:
+def read_state(path: PathText, checkpoint: int | None = None) -> StoredState:
     """The state in a checkpoint folder or a savepoint, a path or URL, without the job's code: what it has as
     tables, to be read in Arrow.
 
@@ -241,7 +242,7 @@ def read_state(path: str, checkpoint: int | None = None) -> StoredState:
     meanwhile: what is read is pinned, so that it stays until the StoredState is closed, for an hour at least.
     Raises UsageError if nothing of that kind is there.
     """
-    store, manifest, where, pin_id = pinned_manifest(path, checkpoint)
+    store, manifest, where, pin_id = pinned_manifest(path_text(path), checkpoint)
     return StoredState(store, manifest, where, pin_id)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import structs
 
+from onceflow.runtime.arguments import PathText, path_text
 from onceflow.runtime.checkpoint.savepoints.taking import check_is_free
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.errors import UsageError
@@ -34,14 +35,14 @@ from onceflow.runtime.state_tables.tight_types import usual_type
 
 @explained
 def write_state(
-    target: str,
+    target: PathText,
     operator: str,
     state: str,
     rows: Any,
     *,
     keys: Sequence[str],
     kind: str = "value",
-    base: str | None = None,
+    base: PathText | None = None,
     max_parallelism: int | None = None,
 ) -> str:
     """Write a savepoint into the new folder or URL `target`, in which a state of a process function is made
@@ -55,12 +56,12 @@ def write_state(
     there. `max_parallelism`: of a savepoint without one; the job may have another. The rows are in memory.
     Raises UsageError if they are no such state, or do not fit the base.
     """
-    store = open_store(target)
+    store = open_store(path_text(target))
     check_is_free(store)
     where = f"state {state!r} of {operator!r}"
     distinct, values = grouped(_table(rows), keys, kind, where)
     savepoint_id = uuid.uuid4().hex[:16]
-    begun = begin(store, base, max_parallelism, savepoint_id)
+    begun = begin(store, None if base is None else path_text(base), max_parallelism, savepoint_id)
     manifest = begun.manifest
     old = manifest.operators.get(operator)
     part = StatePart(state, kind, type_text(values.type), is_nullable=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from onceflow.runtime.types.each_called import called_for_each
 from onceflow.runtime.types.encoding import WrongValueError, encoder, field_getter
 from onceflow.runtime.types.kinds_taken import check_kinds, python_name
 from onceflow.runtime.types.value_types import RecordType, ValueType
@@ -43,7 +44,8 @@ class RecordWriter:
             self._refuse_strange_keys(records)
         try:
             arrays = [
-                array_from_values(list(map(get, records)), field, of) for field, of, get in self._columns
+                array_from_values(called_for_each(get, records), field, of)
+                for field, of, get in self._columns
             ]
         except (WrongFieldError, WrongValueError, AttributeError) as error:
             raise self._wrong_field(records) or error from error

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from onceflow.runtime.types.each_called import called_for_each
 from onceflow.runtime.types.kinds_taken import check_kinds
 from onceflow.runtime.types.value_types import (
     DECIMAL_PRECISION,
@@ -168,8 +169,8 @@ def _encode_list(kind: ListOf) -> Convert:
     }[kind.container]
     check = _instance_of(*taken)
     if kind.is_set:
-        return lambda values: in_order_once(list(map(item, check(values))))
-    return lambda values: list(map(item, check(values)))
+        return lambda values: in_order_once(called_for_each(item, check(values)))
+    return lambda values: called_for_each(item, check(values))
 
 
 def in_order_once(values: list[Any]) -> list[Any]:

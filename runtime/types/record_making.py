@@ -17,6 +17,8 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
+from onceflow.runtime.types.each_called import called_for_each
+
 Columns = Sequence[list[Any]]
 """A list of values for each field, in the type's order, all of the same length."""
 
@@ -88,7 +90,7 @@ def _choose(
         setters = [_setter(record_type, name) for name in names]
         return lambda columns: _by_field(record_type, setters, columns)
     call = record_call(record_type, names, by_keyword, left_out)
-    return lambda columns: list(map(call, *columns))
+    return lambda columns: called_for_each(call, *columns)
 
 
 def record_call(

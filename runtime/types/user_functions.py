@@ -13,6 +13,8 @@ from onceflow.runtime.errors import OnceflowError, Retryable, UserFunctionError
 from onceflow.runtime.records import Records
 from onceflow.runtime.types.records_of_columns import UnmadeRecordError, validation_reason
 
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+
 
 def function_name(fn: Callable[..., Any]) -> str:
     """How a user knows it: `to_total`, `Alert.process`, `<lambda>`."""
@@ -103,10 +105,11 @@ def shown_record(records: Records | None, row: int, record: object) -> str:
 
 
 def _frame(fn: Callable[..., Any], error: BaseException) -> traceback.FrameSummary | None:
-    """The last one inside the user's file, or the one that raised; None: there is none."""
+    """The last one inside the user's file, or outside of onceflow; None: there is none, since it could not
+    even be called."""
     frames = traceback.extract_tb(error.__traceback__)
     called = fn if hasattr(fn, "__code__") else type(fn).__call__
     code = getattr(called, "__code__", None)
     own = [f for f in frames if code is not None and f.filename == code.co_filename]
-    found = own or frames
+    found = own or [f for f in frames if not f.filename.startswith(_OURS)]
     return found[-1] if found else None

@@ -94,6 +94,12 @@ def test_neighbours_come_along(folder: Path) -> None:
             [],
             r"needs.py:2: IndexError: list index out of range: build was given \[\], since there is nothing",
         ),
+        (
+            "runs.py",
+            JOB + "\njob.run()\n",
+            [],
+            r"runs.py:\d+: .*the command would run it once more: write `if",
+        ),
         ("raises.py", "\n1 / 0\n", [], r"raises.py:2: ZeroDivisionError: division by zero"),
         (
             "imports.py",

@@ -9,7 +9,7 @@ import json
 import lzma
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,45 @@ def test_parquet_gives_what_it_has_as_it_is_wanted(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True)
+class Priced:
+    n: int
+    amount: float | None
+
+
+@dataclass(frozen=True)
+class Amount:
+    n: int
+    amount: float | None = 0.5
+    at: dt.datetime = dt.datetime(2023, 1, 1, tzinfo=dt.UTC)
+    tags: list[str] = field(default_factory=lambda: ["new"])
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.csv"])
+def test_a_column_that_a_file_does_not_have_is_never_null_without_a_word(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    pq.write_table(pa.table({"n": [1], "amuont": [2.5]}), tmp_path / "a.parquet")
+    written(tmp_path, "a.jsonl", '{"n": 1, "amuont": 2.5}\n')
+    written(tmp_path, "a.csv", "n,amuont\n1,2.5\n")
+    with pytest.raises(BadRecordError, match=r"amount"):
+        read(opened(source_of(path, Priced)))
+
+
+def test_a_field_with_a_default_has_it_where_a_parquet_file_has_no_column(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "a.parquet")
+    given = {"amount": 0.5, "at": dt.datetime(2023, 1, 1, tzinfo=dt.UTC), "tags": ["new"]}
+    assert read(opened(source_of(tmp_path / "a.parquet", Amount))) == [{"n": n, **given} for n in (1, 2)]
+    columns = pa.schema([pa.field("n", pa.int64()), pa.field("amount", pa.float64())])
+    assert read(opened(source_of(tmp_path / "a.parquet", columns)))[0] == {"n": 1, "amount": None}
+
+
+def test_a_column_in_the_names_of_folders_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "amount=2.5").mkdir()
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "amount=2.5" / "a.parquet")
+    with pytest.raises(BadRecordError, match="names of folders are not read"):
+        read(opened(source_of(tmp_path / "**" / "*.parquet", Priced)))
+
+
+@dataclass(frozen=True)
 class Reading:
     at: dt.datetime
     until: dt.datetime | None
@@ -117,7 +156,8 @@ def test_digits_that_a_datetime_has_no_room_for_are_cut_off_in_each_format(tmp_p
         put_parquet(pa.table({"at": times, "until": pa.nulls(1, times.type)}))(tmp_path),
         tmp_path / "nanos.parquet",
     ]
-    pq.write_table(pa.table({"at": times.cast(pa.timestamp("ns", "UTC"))}), paths[-1])
+    nanos = times.cast(pa.timestamp("ns", "UTC"))
+    pq.write_table(pa.table({"at": nanos, "until": pa.nulls(1, nanos.type)}), paths[-1])
     cut = dt.datetime(2023, 11, 14, 22, 13, 20, 123_000, dt.UTC)
     for path in paths:
         assert read(opened(source_of(path, Reading))) == [{"at": cut, "until": None}], path.name
