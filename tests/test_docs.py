@@ -242,6 +242,7 @@ SAYING = (
     "runtime/checkpoint/events.py",
     "runtime/checkpoint/coordinator.py",
     "runtime/checkpoint/driver.py",
+    "runtime/checkpoint/savepoints/starting.py",
     "runtime/driver/encryption.py",
 )
 """Where events come from."""

@@ -53,6 +53,8 @@ def advice(result: JobResult, checkpoint_dir: str, found: Sequence[CheckpointSum
         if c.status is CheckpointStatus.COMPLETED and c.checkpoint_id is not None
     )
     if result.cause == CorruptCheckpointError.__name__:
+        if all(c.status is CheckpointStatus.INCOMPLETE for c in found):
+            return _before_the_first(checkpoint_dir)
         return _after_damage(good, checkpoint_dir)
     again = _again(result.cause)
     if not good:
@@ -81,6 +83,15 @@ def _again(cause: str) -> str:
             f"back ({_ANEW}), and run the command again"
         )
     return "fix the cause, then run the same command again"
+
+
+def _before_the_first(checkpoint_dir: str) -> list[str]:
+    """The folder has nothing that could be damaged: what the job was to begin with is."""
+    return [
+        f"no checkpoint is in {checkpoint_dir} yet: what is damaged is the savepoint or checkpoint that "
+        "--from names, and the same command meets the damage again: bring its file back from a backup, or "
+        "give --from another savepoint"
+    ]
 
 
 def _after_damage(good: Sequence[int], checkpoint_dir: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -104,7 +105,7 @@ def export(
 ) -> None:
     """Copy a savepoint, pinned or not, into a folder that can be moved, on whatever store; each file is read
     there and compared with its checksum. The original stays."""
-    exported = export_savepoint(savepoint_at(path), open_store(target))
+    exported = export_savepoint(savepoint_at(path), open_store(target), partial(typer.echo, err=True))
     if as_json:
         typer.echo(json.dumps(described(exported, target)))
     else:

@@ -173,7 +173,7 @@ class CheckpointIO:
         found = self._splits.found_since(latest) if fit else {}
         latest = replace(latest, splits={**latest.splits, **with_new(latest, found)})
         next_id = max(job.next_checkpoint_id, latest.checkpoint_id + 1)
-        said = [] if begins is None else [ev.Announce("started_from_savepoint", begins.notice.fields())]
+        said = [] if begins is None else begins.told()
         said += told(start, self.going_back)
         notices = [*said, *self._notices.of(view), *map(discovered, found, found.values())]
         return ev.AttemptOpened(job.next_attempt, latest, next_id, fit.notes if fit else (), notices)

@@ -61,10 +61,12 @@ class StateFiles:
         attempt: int,
         on_healed: Callable[[str], None] = lambda problem: None,
         at_once: int = AT_ONCE,
+        describe: Callable[[str], str] | None = None,
     ) -> None:
         """`on_healed(problem)`: a damaged file was read from its copy; on the reader's thread. `at_once`: see
-        CheckedFiles."""
+        CheckedFiles. `describe(path)`: what a file is called in messages; None: as the store calls it."""
         self._store = store
+        self._describe = store.describe if describe is None else describe
         self._attempt = attempt
         self._checked = CheckedFiles(store, on_healed, at_once)
         self._chains = Chains()
@@ -110,10 +112,10 @@ class StateFiles:
         """
         found = [(handle, _common(handle.key_groups, key_groups)) for handle, key_groups in wanted]
         needed = [
-            Wanted(table, self._where(handle, table))
+            Wanted(table, self.where(handle, table))
             for handle, mine in found
             for table in handle.tables
-            if _has_rows(handle, table, mine, self._where(handle, table))
+            if _has_rows(handle, table, mine, self.where(handle, table))
         ]
         opens = dict(zip((id(each.table) for each in needed), self._checked.opened(needed), strict=True))
         states = []
@@ -125,13 +127,14 @@ class StateFiles:
             states.append(RestoredState(mine, tables, handle.meta))
         return states
 
-    def _where(self, handle: StateHandle, table: TableFile) -> str:
-        return f"{self._store.describe(table.path)} (state {table.name!r} of operator {handle.uid!r})"
+    def where(self, handle: StateHandle, table: TableFile) -> str:
+        """The file and the state, for messages."""
+        return f"{self._describe(table.path)} (state {table.name!r} of operator {handle.uid!r})"
 
     def _file(self, handle: StateHandle, table: TableFile, mine: range, opens: Open | None) -> Batches:
         if opens is None:
             return lambda: iter(())
-        where = self._where(handle, table)
+        where = self.where(handle, table)
 
         def batches() -> Iterator[pa.RecordBatch]:
             pieces = _batches(opens, table, where)

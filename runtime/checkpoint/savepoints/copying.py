@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
+from isal import isal_zlib  # zlib's numbers, at four times its speed
 from msgspec import structs
 
+from onceflow.runtime.checkpoint.checked_files import Wanted, check_content
 from onceflow.runtime.checkpoint.copies import COPY_BYTES_MAX, copy_path, create_copied_file
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
@@ -22,45 +25,137 @@ def copy_state(
     manifest: CheckpointManifest,
     folder: str,
     links: bool = False,
+    on_healed: Callable[[str], None] = lambda problem: None,
 ) -> CheckpointManifest:
     """The manifest with its state files copied below `folder` of `target`, and checked there; without output.
-    `links`: a large file gets another name instead where both are folders of one file system. Raises
-    CorruptCheckpointError if a file is gone or was altered, and its copy as well."""
-    paths = {path: f"{folder}/{n:08d}.arrows" for n, path in enumerate(sorted(_state_paths(manifest)))}
-    large = _large_paths(manifest) if links else set()
+
+    `links`: a large file gets another name instead where both are folders of one file system.
+    `on_healed(problem)`: a damaged file was read from its copy. Raises CorruptCheckpointError, with the path
+    in `source`, if a file is gone or was altered, and its copy as well; OSError.
+    """
+    wanted = _wanted(source, manifest)
+    paths = {path: f"{folder}/{n:08d}.arrows" for n, path in enumerate(sorted(wanted))}
+    linked: dict[str, str] = {}
     for path, new in paths.items():
-        if not (path in large and isinstance(target, LocalStore) and target.link(source, path, new)):
-            _copy(source, path, target, new)
+        if not _is_large(wanted[path]):
+            _copy_small(source, wanted[path], target, new, on_healed)
+        elif links and isinstance(target, LocalStore) and target.link(source, path, new):
+            linked[new] = path
+        else:
+            _copy_large(source, wanted[path], target, new)
     states = [
         structs.replace(
             handle, tables=tuple(structs.replace(table, path=paths[table.path]) for table in handle.tables)
         )
         for handle in manifest.states
     ]
-    files = StateFiles(target, manifest.attempt)
+
+    def describe(path: str) -> str:
+        """What is damaged under its new name is so under the old one, which the user knows."""
+        return source.describe(linked[path]) if path in linked else target.describe(path)
+
+    files = StateFiles(target, manifest.attempt, describe=describe)
     for handle in states:
         files.read(handle, handle.key_groups)
     return replace(manifest, states=states, committables=())
 
 
-def _state_paths(manifest: CheckpointManifest) -> set[str]:
-    return {table.path for handle in manifest.states for table in handle.tables}
+def _wanted(source: CheckpointStore, manifest: CheckpointManifest) -> dict[str, list[Wanted]]:
+    """The tables in each file, by its path."""
+    files = StateFiles(source, manifest.attempt)
+    wanted: dict[str, list[Wanted]] = {}
+    for handle in manifest.states:
+        for table in handle.tables:
+            wanted.setdefault(table.path, []).append(Wanted(table, files.where(handle, table)))
+    return wanted
 
 
-def _large_paths(manifest: CheckpointManifest) -> set[str]:
-    """The paths of files that have no second copy; small ones are written twice in each folder."""
-    tables = [table for handle in manifest.states for table in handle.tables]
-    return {table.path for table in tables if table.offset + table.size > COPY_BYTES_MAX}
+def _end(wanted: Sequence[Wanted]) -> int:
+    return max(each.table.offset + each.table.size for each in wanted)
 
 
-def _copy(source: CheckpointStore, path: str, target: CheckpointStore, new: str) -> None:
+def _is_large(wanted: Sequence[Wanted]) -> bool:
+    """Whether the file has no second copy; small ones are written twice in each folder."""
+    return _end(wanted) > COPY_BYTES_MAX
+
+
+def _copy_small(
+    source: CheckpointStore,
+    wanted: Sequence[Wanted],
+    target: CheckpointStore,
+    new: str,
+    on_healed: Callable[[str], None],
+) -> None:
+    """Nothing is written before the content is known to be whole."""
+    path = wanted[0].table.path
     try:
-        file = source.open(path)
-    except FileNotFoundError:
+        content = _checked(source, path, wanted)
+    except (CorruptCheckpointError, OSError) as error:
+        is_known = isinstance(error, CorruptCheckpointError)
+        problem = str(error) if is_known else f"{wanted[0].where} can't be read: {error}"
         try:
-            file = source.open(copy_path(path))
-        except FileNotFoundError:
-            raise CorruptCheckpointError(f"{source.describe(path)} is gone") from None
+            content = _checked(source, copy_path(path), wanted)
+        except (CorruptCheckpointError, OSError):
+            raise error from None
+        on_healed(f"{problem}; read from its copy")
+    with create_copied_file(target, new) as copy:
+        copy.write(content)
+
+
+def _checked(source: CheckpointStore, path: str, wanted: Sequence[Wanted]) -> bytes:
+    """The tables' bytes in this file. Raises CorruptCheckpointError if they are not what was written."""
+    sums, end = _sums(wanted), _end(wanted)
+    pieces, size = [], 0
+    try:
+        with source.open(path) as file:
+            while content := file.read(end - size):
+                pieces.append(content)
+                size += len(content)
+    except FileNotFoundError:
+        raise CorruptCheckpointError(f"{wanted[0].where} is gone") from None
+    content = b"".join(pieces)
+    for each in sums:
+        each.add(0, content)
+        each.check()
+    return content
+
+
+def _copy_large(source: CheckpointStore, wanted: Sequence[Wanted], target: CheckpointStore, new: str) -> None:
+    """Checked while it is copied, so that the source's file is named if that is the damaged one."""
+    sums, position = _sums(wanted), 0
+    try:
+        file = source.open(wanted[0].table.path)
+    except FileNotFoundError:
+        raise CorruptCheckpointError(f"{wanted[0].where} is gone") from None
     with file, create_copied_file(target, new) as copy:
         while content := file.read(_COPY_BYTES):
+            for each in sums:
+                each.add(position, content)
             copy.write(content)
+            position += len(content)
+        for each in sums:
+            each.check()
+
+
+def _sums(wanted: Sequence[Wanted]) -> list[_Sum]:
+    return [_Sum(each) for each in wanted]
+
+
+@dataclass(slots=True)
+class _Sum:
+    """How many bytes of a table there were so far, and their checksum."""
+
+    wanted: Wanted
+    size: int = 0
+    crc: int = 0
+
+    def add(self, position: int, content: bytes) -> None:
+        """Add what these bytes of the file, which begin at `position`, have of the table."""
+        table = self.wanted.table
+        start, end = max(table.offset - position, 0), table.offset + table.size - position
+        mine = memoryview(content)[start : max(start, end)]
+        self.size, self.crc = self.size + len(mine), isal_zlib.crc32(mine, self.crc)
+
+    def check(self) -> None:
+        """Raises CorruptCheckpointError if this is not what was written."""
+        check_content(self.wanted, self.size, self.crc)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -54,14 +54,19 @@ class Regrouping:
         return replace(manifest, states=states, parallelism=parallelism, max_parallelism=self.after)
 
     def copied(
-        self, source: CheckpointStore, target: CheckpointStore, manifest: CheckpointManifest, attempt: int
+        self,
+        source: CheckpointStore,
+        target: CheckpointStore,
+        manifest: CheckpointManifest,
+        attempt: int,
+        on_healed: Callable[[str], None] = lambda problem: None,
     ) -> CheckpointManifest:
         """What `renumbered` gives, with its state in files of this attempt and checkpoint 0 in `target`.
 
         Rows are read and written in pieces, and checked as a restore checks them: raises
-        CorruptCheckpointError as `StateFiles.read` does.
+        CorruptCheckpointError as `StateFiles.read` does. `on_healed`: see there.
         """
-        files, written = StateFiles(source, manifest.attempt), StateFiles(target, attempt)
+        files, written = StateFiles(source, manifest.attempt, on_healed), StateFiles(target, attempt)
         states = []
         for handle, now in zip(manifest.states, self.renumbered(manifest).states, strict=True):
             described = manifest.operators.get(handle.uid)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from msgspec import structs
 
+from onceflow.runtime.checkpoint.events import Announce
 from onceflow.runtime.checkpoint.log import JobCreated
 from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle
@@ -72,6 +73,8 @@ class Begins:
     """What is to be written in place of what the savepoint has, by uid."""
     regrouping: Regrouping = Regrouping(1, 1)  # noqa: RUF009 - it is frozen
     """The key groups of the savepoint, which its manifest has, and those of the program."""
+    healed: list[str] = field(default_factory=list)
+    """What is to be said of files that were read from their copies."""
 
     def copy_into(self, store: CheckpointStore, attempt: int) -> CheckpointManifest:
         """What checkpoint 0 of `store` is to hold, with its files there. They are this attempt's: what a
@@ -80,9 +83,9 @@ class Begins:
         manifest = self.fit.manifest
         kept = replace(manifest, states=[h for h in manifest.states if h.uid not in self.others])
         if self.regrouping.is_none:
-            copied = copy_state(self.source, store, kept, folder, links=True)
+            copied = copy_state(self.source, store, kept, folder, True, self.healed.append)
         else:
-            copied = self.regrouping.copied(self.source, store, kept, attempt)
+            copied = self.regrouping.copied(self.source, store, kept, attempt, self.healed.append)
             manifest = self.regrouping.renumbered(manifest)
         others = self.others.keys() & {handle.uid for handle in manifest.states}
         written = [h for uid in sorted(others) for h in self.others[uid].written(store, manifest, attempt, 0)]
@@ -93,6 +96,11 @@ class Begins:
         manifest = self.fit.manifest
         manifest = replace(manifest, splits={**manifest.splits, **splits})
         return replace(self, fit=replace(self.fit, manifest=manifest))
+
+    def told(self) -> list[Announce]:
+        """What people should know of the start, once the files are copied."""
+        started = Announce("started_from_savepoint", self.notice.fields())
+        return [started, *(Announce("damage_healed", {"message": problem}) for problem in self.healed)]
 
     def noted(self, created: JobCreated) -> JobCreated:
         """The first entry of the log, with what the job begins with."""

@@ -131,10 +131,28 @@ def test_a_savepoint_is_never_replaced_and_damage_is_found(folder: Any, taken: P
     for file in taken.rglob(state.name):  # and its copy
         file.write_bytes(content)
     failed = begin(folder, tmp_path / "other").run(windows(total=sum_("amount")), start_from=str(taken))
+    assert failed.result.reason.startswith(f"{state} (state ")
     assert "was altered" in failed.result.reason
     record = (taken / RECORD_NAME).read_bytes()
     with pytest.raises(CorruptCheckpointError, match="was altered"):
         decode_savepoint(record.replace(b'"job":"job"', b'"job":"jab"'), "savepoint.json")
+
+
+@pytest.mark.parametrize("max_parallelism", [8, 16])
+def test_a_start_reads_a_damaged_file_from_its_copy(
+    folder: Any, taken: Path, tmp_path: Path, max_parallelism: int
+) -> None:
+    """Under another max_parallelism the rows are written anew, not copied."""
+    [state] = (taken / "state").rglob("*.arrows")
+    state.write_bytes(state.read_bytes()[:-7])
+    folder.rows += LATER
+    run = begin(folder, tmp_path / "other").run(
+        windows(total=sum_("amount")), start_from=str(taken), max_parallelism=max_parallelism
+    )
+    assert totals(run) == {"ann": 6, "bob": 7}
+    said = [fields["message"] for fields in run.events.named("damage_healed")]
+    assert said
+    assert all(str(state) in message and message.endswith("read from its copy") for message in said)
 
 
 def test_only_what_is_known_to_be_committed_is_taken(folder: Any) -> None:

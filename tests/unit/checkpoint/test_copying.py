@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from onceflow.runtime.checkpoint.copies import copy_path
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.savepoints import copying
 from onceflow.runtime.checkpoint.savepoints.copying import copy_state
 from onceflow.runtime.checkpoint.state_files import StateFiles
+from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError
 from onceflow.runtime.state.operator_state import FrozenState
 from onceflow.runtime.testing.harness import TableRows
 from onceflow.runtime.testing.mutation import Mutant, mutated
+from tests.unit.checkpoint.test_checked_files import Distant
 
 ROWS = 200_000
 CHANCE = np.random.default_rng(1)
+Damage = Callable[[CheckpointStore, str], None]
 
 
 def saved(store: LocalStore) -> CheckpointManifest:
@@ -35,7 +42,7 @@ def saved(store: LocalStore) -> CheckpointManifest:
     return CheckpointManifest("job", "lineage", 1, 1, 0, 0, 2, 2, handles)
 
 
-def values(store: LocalStore, manifest: CheckpointManifest) -> list[int]:
+def values(store: CheckpointStore, manifest: CheckpointManifest) -> list[int]:
     files = StateFiles(store, manifest.attempt)
     states = [files.read(handle, handle.key_groups) for handle in manifest.states]
     return [value for each in states for batch in each.batches("rows") for value in batch[1].to_pylist()]
@@ -79,12 +86,119 @@ def test_where_there_are_no_links_files_are_copied(tmp_path: Path) -> None:
     assert {(tmp_path / "c" / path).stat().st_nlink for path in kept.paths()} == {1}, "a savepoint is a copy"
 
 
-def test_a_linked_file_is_checked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("links", [True, False])
+def test_a_large_file_that_was_altered_is_called_as_its_user_knows_it(tmp_path: Path, links: bool) -> None:
     source = LocalStore(str(tmp_path / "a"))
     manifest = saved(source)
     large = Path(source.describe(min(manifest.paths())))
-    content = bytearray(large.read_bytes())
-    content[len(content) // 2] ^= 1
-    large.write_bytes(content)
-    with pytest.raises(CorruptCheckpointError, match="was altered"):
-        copy_state(source, LocalStore(str(tmp_path / "b")), manifest, "state/x", links=True)
+    large.write_bytes(flipped(large.read_bytes()))
+    with pytest.raises(CorruptCheckpointError, match="was altered") as raised:
+        copy_state(source, LocalStore(str(tmp_path / "b")), manifest, "state/x", links=links)
+    assert str(raised.value).startswith(f"{large} (state 'rows' of operator 'op') was altered")
+
+
+# --- Small files, which are there twice ---
+
+
+def flipped(content: bytes) -> bytes:
+    altered = bytearray(content)
+    altered[len(altered) // 2] ^= 1
+    return bytes(altered)
+
+
+def flip(store: CheckpointStore, path: str) -> None:
+    store.write_copy(path, flipped(store.read(path)))
+
+
+def cut(store: CheckpointStore, path: str) -> None:
+    store.write_copy(path, store.read(path)[:-60])
+
+
+def remove(store: CheckpointStore, path: str) -> None:
+    store.delete([path])
+
+
+class Unreadable(MemoryStore):
+    """A disk that can't read the first of two files any more."""
+
+    def open(self, path: str) -> BinaryIO:
+        if path.startswith("state/attempt"):
+            raise OSError(errno.EIO, "Input/output error", path)
+        return super().open(path)
+
+
+SAID = {flip: "was altered: its checksum is not", cut: "ends after", remove: "is gone"}
+STORES = [MemoryStore, Distant]
+
+
+def small(store: CheckpointStore) -> CheckpointManifest:
+    """Two tables in one file, and its copy."""
+    tables = {
+        name: TableRows(pa.table({"key_group": pa.array([0] * 3, pa.uint16()), "value": [n, n + 1, n + 2]}))
+        for n, name in enumerate(("rows", "timers"))
+    }
+    handle = StateFiles(store, 1).write(1, "op", 0, FrozenState(range(1), tables))
+    return CheckpointManifest("job", "lineage", 1, 1, 0, 0, 1, 1, [handle])
+
+
+def check_heals(source: CheckpointStore, damage: Damage) -> None:
+    manifest = small(source)
+    [path] = manifest.paths()
+    damage(source, path)
+    for target in (MemoryStore("new"), Distant()):
+        said: list[str] = []
+        begun = copy_state(source, target, manifest, "state/x", on_healed=said.append)
+        assert values(target, begun) == [0, 1, 2]
+        assert target.read("state/x/00000000.arrows") == source.read(copy_path(path))
+        [problem] = said
+        assert problem.startswith(source.describe(path))
+        assert SAID[damage] in problem
+        assert problem.endswith("; read from its copy")
+
+
+@pytest.mark.parametrize("damage", SAID)
+@pytest.mark.parametrize("store", STORES)
+def test_a_damaged_file_is_read_from_its_copy(store: Callable[[], CheckpointStore], damage: Damage) -> None:
+    check_heals(store(), damage)
+
+
+@pytest.mark.parametrize("damage", [flip, cut])
+def test_believing_the_first_file_is_told(damage: Damage) -> None:
+    def believes(wanted: object, size: int, crc: int) -> None:
+        pass
+
+    mutant = Mutant("the first file is believed", [(copying, "check_content", believes)])
+    with mutated(mutant), pytest.raises(CorruptCheckpointError):
+        check_heals(MemoryStore(), damage)
+
+
+@pytest.mark.parametrize("damage", SAID)
+def test_if_its_copy_is_damaged_as_well_it_is_called_as_its_user_knows_it(damage: Damage) -> None:
+    source, target = MemoryStore("old"), MemoryStore("new")
+    manifest = small(source)
+    [path] = manifest.paths()
+    damage(source, path)
+    flip(source, copy_path(path))
+    with pytest.raises(CorruptCheckpointError) as raised:
+        copy_state(source, target, manifest, "state/x")
+    where, state = source.describe(path), "rows" if damage is remove else "timers"
+    assert str(raised.value).startswith(f"{where} (state {state!r} of operator 'op') {SAID[damage]}")
+    assert target.list("") == [], "nothing was written"
+
+
+def test_a_damaged_copy_of_a_whole_file_does_no_harm() -> None:
+    source, target = MemoryStore(), MemoryStore()
+    manifest = small(source)
+    [path] = manifest.paths()
+    flip(source, copy_path(path))
+    said: list[str] = []
+    assert values(target, copy_state(source, target, manifest, "state/x", on_healed=said.append)) == [0, 1, 2]
+    assert said == [], "it was not read"
+
+
+def test_a_file_that_can_not_be_read_is_read_from_its_copy() -> None:
+    source, target = Unreadable(), MemoryStore()
+    said: list[str] = []
+    begun = copy_state(source, target, small(source), "state/x", on_healed=said.append)
+    assert values(target, begun) == [0, 1, 2]
+    assert "can't be read: [Errno 5]" in said[0]

@@ -67,6 +67,12 @@ FROM_5 = "last good checkpoint: 5 in dir, also kept: 4; --from 5 goes on from it
             DAMAGED[2:],
             "no good checkpoint is left in dir: another",
         ),
+        (
+            "CorruptCheckpointError",
+            None,
+            NOTHING,
+            "no checkpoint is in dir yet: what is damaged is the savepoint or checkpoint that --from names",
+        ),
     ],
 )
 def test_a_failed_job(cause: str, last: int | None, found: list[CheckpointSummary], says: str) -> None:
