@@ -23,7 +23,7 @@ from onceflow.runtime.graph.compile import compile_graph
 from onceflow.runtime.graph.job_graph import DEFAULT_MAX_PARALLELISM, JobGraph
 from onceflow.runtime.graph.steps import Input, Read, Rows, Step
 from onceflow.runtime.operators.operator import MAIN
-from onceflow.runtime.state.key_groups import check_max_parallelism
+from onceflow.runtime.state.key_groups import KEY_GROUPS_MAX, can_be_max_parallelism
 
 T = TypeVar("T")
 
@@ -46,7 +46,8 @@ class JobGraphBuilder:
     ) -> None:
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise GraphError(f"job name {name!r}: use letters, digits, '.', '_' and '-'")
-        check_max_parallelism(max_parallelism, GraphError)
+        if not can_be_max_parallelism(max_parallelism):
+            raise GraphError(f"max_parallelism={max_parallelism!r}: it must be from 1 to {KEY_GROUPS_MAX}")
         self.name = name
         self.max_parallelism = max_parallelism
         self.params = check_declared(params)

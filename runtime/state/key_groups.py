@@ -5,20 +5,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from onceflow.runtime.errors import UsageError
 from onceflow.runtime.records import UInt64s
 
 _HIGH = np.uint64(32)
 
 
-MOST = 1 << 15
+KEY_GROUPS_MAX = 1 << 15
 """The most key groups that there can be: each row that is kept has the number of its own in 16 bits."""
 
 
-def check_max_parallelism(given: object, error: type[UsageError]) -> None:
-    """Raises `error` for what can't be the number of key groups."""
-    if not (isinstance(given, int) and 1 <= given <= MOST):
-        raise error(f"max_parallelism={given!r}: it must be from 1 to {MOST}")
+def can_be_max_parallelism(given: object) -> bool:
+    """Whether it can be the number of key groups."""
+    return isinstance(given, int) and 1 <= given <= KEY_GROUPS_MAX
 
 
 def key_group_range(max_parallelism: int, parallelism: int, subtask: int) -> range:
