@@ -23,11 +23,11 @@ from onceflow.runtime.graph.compile import compile_graph
 from onceflow.runtime.graph.job_graph import DEFAULT_MAX_PARALLELISM, JobGraph
 from onceflow.runtime.graph.steps import Input, Read, Rows, Step
 from onceflow.runtime.operators.operator import MAIN
+from onceflow.runtime.state.key_groups import KEY_GROUPS_MAX, can_be_max_parallelism
 
 T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_MAX_PARALLELISM = 1 << 15
 
 
 class JobGraphBuilder:
@@ -46,8 +46,8 @@ class JobGraphBuilder:
     ) -> None:
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise GraphError(f"job name {name!r}: use letters, digits, '.', '_' and '-'")
-        if not (isinstance(max_parallelism, int) and 1 <= max_parallelism <= _MAX_PARALLELISM):
-            raise GraphError(f"max_parallelism={max_parallelism!r}: it must be from 1 to {_MAX_PARALLELISM}")
+        if not can_be_max_parallelism(max_parallelism):
+            raise GraphError(f"max_parallelism={max_parallelism!r}: it must be from 1 to {KEY_GROUPS_MAX}")
         self.name = name
         self.max_parallelism = max_parallelism
         self.params = check_declared(params)

@@ -10,6 +10,15 @@ from onceflow.runtime.records import UInt64s
 _HIGH = np.uint64(32)
 
 
+KEY_GROUPS_MAX = 1 << 15
+"""The most key groups that there can be: each row that is kept has the number of its own in 16 bits."""
+
+
+def can_be_max_parallelism(given: object) -> bool:
+    """Whether it can be the number of key groups."""
+    return isinstance(given, int) and 1 <= given <= KEY_GROUPS_MAX
+
+
 def key_group_range(max_parallelism: int, parallelism: int, subtask: int) -> range:
     """The key groups of this subtask: [ceil(i*M/p), ceil((i+1)*M/p)); together they cover 0..M-1 once.
 

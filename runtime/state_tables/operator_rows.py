@@ -25,7 +25,12 @@ from onceflow.runtime.contracts import Json
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.records import WATERMARK_MIN_MS
 from onceflow.runtime.state.description import StateDescription
-from onceflow.runtime.state.key_groups import key_group_range, key_groups_of
+from onceflow.runtime.state.key_groups import (
+    KEY_GROUPS_MAX,
+    can_be_max_parallelism,
+    key_group_range,
+    key_groups_of,
+)
 from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN, FrozenState
 from onceflow.runtime.state_tables.reader import pinned_manifest
 from onceflow.runtime.state_tables.rows_of_keys import identities
@@ -48,7 +53,10 @@ class Begun:
 
 
 def begin(store: CheckpointStore, base: str | None, max_parallelism: int | None, savepoint_id: str) -> Begun:
-    """Copy what the base has; None: begin with nothing. Raises UsageError for another `max_parallelism`."""
+    """Copy what the base has; None: begin with nothing. Raises UsageError for another `max_parallelism`,
+    or for one that can't be."""
+    if max_parallelism is not None and not can_be_max_parallelism(max_parallelism):
+        raise UsageError(f"max_parallelism={max_parallelism!r}: it must be from 1 to {KEY_GROUPS_MAX}")
     if base is None:
         groups, now = max_parallelism or MAX_PARALLELISM, SystemClock().now_ms()
         parts = min(SUBTASKS, groups)

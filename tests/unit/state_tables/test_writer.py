@@ -199,3 +199,13 @@ def test_what_does_not_fit_the_base_is_refused(tmp_path: Path) -> None:
     onceflow.write_state(target, "o", "n", texts, keys=["user"])
     with pytest.raises(UsageError, match="has a savepoint already: give another folder"):
         onceflow.write_state(target, "o", "n", texts, keys=["user"])
+
+
+@pytest.mark.parametrize("given", [0, -3, 40_000, "8"])
+def test_a_number_of_key_groups_that_no_job_can_have_is_refused_before_anything_is_written(
+    given: Any, tmp_path: Path
+) -> None:
+    rows = pa.table({"user": ["ann"], "value": [1]})
+    with pytest.raises(UsageError, match=r"max_parallelism=.*from 1 to 32768"):
+        onceflow.write_state(str(tmp_path / "new"), "q", "c", rows, keys=["user"], max_parallelism=given)
+    assert not (tmp_path / "new").exists()
