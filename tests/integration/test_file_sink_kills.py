@@ -138,7 +138,7 @@ def test_the_same_on_hdfs(hdfs: HdfsServer, start_job: Any, tmp_path: Path) -> N
 def test_twenty_two_kills_on_hdfs(hdfs: HdfsServer, start_job: Any, tmp_path: Path) -> None:
     """Files as they are, and joined ones, in folders and not."""
     kinds = ["columns", "lines", "joined", "joined_lines", "joined_blocks"]
-    job = KilledJob(start_job, tmp_path / "ck", (hdfs.new_folder(), {}), kinds, 300_000)
+    job = KilledJob(start_job, tmp_path / "ck", (hdfs.new_folder(), {}), kinds, 450_000)
     job.run(["driver and slots"] * 22, 1_200, "threads[2]")
 
 
