@@ -118,7 +118,7 @@ def test_an_unknown_command_is_refused_with_the_nearest_name() -> None:
 def test_help_lists_every_command_and_imports_none_of_them() -> None:
     code = (
         "import sys; from onceflow.cli import app\n"
-        "try: app.main()\n"
+        "try: app.app()\n"
         "finally: print([n for n in app.COMMANDS.values() if n[0] in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run(
