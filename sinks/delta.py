@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.named_columns import check_columns, check_order, columns_given, how_rows_go
+from onceflow.runtime.arguments import PathText, path_text
 from onceflow.runtime.contracts import CommitterContext, SinkCommitter, SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
@@ -55,7 +56,7 @@ class DeltaSink:
     others there; say True if it only reads from now on.
     """
 
-    url: str
+    url: PathText
     key: str | Sequence[str] | None = None
     partition_by: str | Sequence[str] = ()
     create_table: bool = False
@@ -67,12 +68,14 @@ class DeltaSink:
     order_by: str | None = None
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.url, str) and self.url):
+        url = path_text(self.url)
+        if not (isinstance(url, str) and url):
             raise OptionError('DeltaSink: url must be a path or a URL, such as "s3://bucket/orders"')
-        if "://" not in self.url:  # slots may run in another folder
-            object.__setattr__(self, "url", str(Path(self.url).expanduser().absolute()))
-        if self.url.startswith("file://"):
-            raise OptionError(f"DeltaSink: url {self.url!r}: give the path without file://")
+        if "://" not in url:  # slots may run in another folder
+            url = str(Path(url).expanduser().absolute())
+        object.__setattr__(self, "url", url)
+        if url.startswith("file://"):
+            raise OptionError(f"DeltaSink: url {url!r}: give the path without file://")
         if self.schema_evolution not in (None, "add"):
             raise OptionError(
                 f'DeltaSink: schema_evolution={self.schema_evolution!r}: "add", or leave it out'
@@ -144,7 +147,7 @@ class DeltaSink:
 
     def _settings(self) -> DeltaSettings:
         return _settings_type()(
-            url=self.url,
+            url=path_text(self.url),
             storage_options=self.storage_options,
             key=self.partition_columns,
             partition_by=columns_given(self.partition_by),

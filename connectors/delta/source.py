@@ -12,6 +12,7 @@ import pyarrow as pa
 from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.files.parquet_files import Parquet
 from onceflow.connectors.files.reader import FileReader
+from onceflow.runtime.arguments import PathText, path_text
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext
 from onceflow.runtime.errors import GraphError, OptionError
@@ -74,7 +75,7 @@ class DeltaSource:
 
 @explained
 def delta_source(
-    url: str,
+    url: PathText,
     type: Any = None,
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -90,10 +91,11 @@ def delta_source(
     VACUUM must keep the files for as long as they are read: one that is gone ends the job. Tables with
     deletion vectors or mapped columns are refused. Raises GraphError and OptionError.
     """
-    where = f"delta_source({url!r})"
-    if not (isinstance(url, str) and url):
+    at = path_text(url)
+    where = f"delta_source({at!r})"
+    if not (isinstance(at, str) and at):
         raise OptionError(f'{where}: give a path or a URL, such as "s3://bucket/orders"')
-    if url.startswith("file://"):
+    if at.startswith("file://"):
         raise OptionError(f"{where}: give the path without file://")
     if version is not None and not (isinstance(version, int) and version >= 0):
         raise OptionError(f"{where}: version={version!r}: give the number of a version of the table")
@@ -101,7 +103,7 @@ def delta_source(
         from onceflow.connectors.delta.opened_table import schema_of
         from onceflow.connectors.delta.settings import DeltaSettings
         from onceflow.connectors.delta.table_files import open_version
-    place = url if "://" in url else str(Path(url).expanduser().absolute())
+    place = at if "://" in at else str(Path(at).expanduser().absolute())
     settings = DeltaSettings.to_read(place, storage_options or {})
     table = open_version(settings, version, where)
     there = plain_schema(schema_of(table))

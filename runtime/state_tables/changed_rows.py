@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from onceflow.runtime.arguments import PathText
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.records import Int64s
@@ -38,7 +39,7 @@ _BESIDE_KEY: Mapping[str, int] = {
 
 @explained
 def read_changes(
-    path: str, from_checkpoint: int, to_checkpoint: int, operator: str, state: str | None = None
+    path: PathText, from_checkpoint: int, to_checkpoint: int, operator: str, state: str | None = None
 ) -> pa.Table:
     """The rows of a state's table that are not the same in two checkpoints of a folder, in no order.
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import structs
 
+from onceflow.runtime.arguments import PathText, path_text
 from onceflow.runtime.checkpoint.copies import copy_path
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.savepoints.taking import check_is_free
@@ -63,7 +64,9 @@ class OtherKeys:
 
 
 @explained
-def rekey_state(target: str, base: str, operator: str, key: KeyFunction, merge: Merge | None = None) -> str:
+def rekey_state(
+    target: PathText, base: PathText, operator: str, key: KeyFunction, merge: Merge | None = None
+) -> str:
     """Write a savepoint into the new folder or URL `target`, in which all that a process function keeps
     belongs to other keys than in `base`, a savepoint or checkpoint folder, of which all else is copied;
     `onceflow run --from` starts a job from it. Returns the savepoint's id.
@@ -78,10 +81,10 @@ def rekey_state(target: str, base: str, operator: str, key: KeyFunction, merge: 
     kind is what is kept. Timers of all are kept. Raises UsageError if keys meet and there is no `merge`, and
     for state that is none of a process function. The rows are in memory.
     """
-    store = open_store(target)
+    store = open_store(path_text(target))
     check_is_free(store)
     savepoint_id = uuid.uuid4().hex[:16]
-    begun = begin(store, base, None, savepoint_id)
+    begun = begin(store, path_text(base), None, savepoint_id)
     try:
         state = OtherKeys(key, merge).state_of(store, begun.manifest, operator)
     except OnceflowError:

@@ -11,6 +11,7 @@ import pytest
 
 from onceflow import Job, read_state, write_state
 from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.sinks.delta import DeltaSink
 from onceflow.sinks.files import FileSink
 
 
@@ -32,6 +33,8 @@ def test_files_checkpoints_and_savepoints(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoints").is_dir()
     table = pa.table({"k": ["a"], "value": [1]})
     write_state(tmp_path / "savepoint", "counts", "count", table, keys=["k"])
+    sink = DeltaSink(tmp_path / "table")
+    assert sink.url == str(tmp_path / "table")
     with read_state(tmp_path / "savepoint") as found:
         assert found.operators == ["counts"]
 
