@@ -17,6 +17,7 @@ from rich.table import Table
 
 from onceflow.connectors.kafka.transactions.held import RestoredOutput
 from onceflow.connectors.kafka.transactions.promise import Promise
+from onceflow.connectors.staged_rows import are_row_files, row_files
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, CheckpointSummary, list_checkpoints
 from onceflow.runtime.checkpoint.reading import StateTable, StoredCheckpoint, open_checkpoint
 from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
@@ -129,8 +130,11 @@ def read_staged_output(store: CheckpointStore, committable: Committable, on_heal
     def said(problem: str) -> None:
         on_healed(f"operator {committable.uid!r}: {problem}")
 
-    if "ledger_topic" in committable.payload:
-        files = AttemptStagedFiles(store, 0, committable.uid, 0, said)
+    files = AttemptStagedFiles(store, 0, committable.uid, 0, said)
+    if are_row_files(committable):
+        for file in row_files(committable):
+            file.check(files)
+    elif "ledger_topic" in committable.payload:
         for output in Promise.of(committable).outputs:
             next(RestoredOutput(output, files).batches(), None)  # the whole file is read before the first
 
