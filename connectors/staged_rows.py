@@ -42,6 +42,10 @@ class RowFile:
         with self._open(files) as file:
             yield from pa.ipc.open_stream(file)
 
+    def check(self, files: PromisedFiles) -> None:
+        """Read the file, or its copy, through. Raises CorruptCheckpointError, OSError."""
+        self._open(files).close()
+
     def _open(self, files: PromisedFiles) -> BinaryIO:
         try:
             return self._checked(files.open(self.path))
@@ -72,6 +76,16 @@ class RowFile:
 def row_files(committable: Committable) -> list[RowFile]:
     """The files that a StagedRowsWriter's committable names, in the order of their rows."""
     return [RowFile(**each) for each in committable.payload["files"]]
+
+
+def are_row_files(committable: Committable) -> bool:
+    """Whether a StagedRowsWriter made this committable, and not a sink of another kind."""
+    files = committable.payload.get("files")
+    return (
+        isinstance(files, list)
+        and [each.get("path") for each in files if isinstance(each, dict)] == list(committable.paths)
+        and all(each.keys() == RowFile.__dataclass_fields__.keys() for each in files)
+    )
 
 
 class StagedRowsWriter:

@@ -17,15 +17,22 @@ from rich.table import Table
 
 from onceflow.connectors.kafka.transactions.held import RestoredOutput
 from onceflow.connectors.kafka.transactions.promise import Promise
+from onceflow.connectors.staged_rows import are_row_files, row_files
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, CheckpointSummary, list_checkpoints
 from onceflow.runtime.checkpoint.reading import StateTable, StoredCheckpoint, open_checkpoint
 from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.checkpoint.store_url import open_store
+from onceflow.runtime.checkpoint.verification import OnHealed
 from onceflow.runtime.contracts import Committable
 from onceflow.runtime.state.description import StateDescription, StatePart, Windows
 
 PIPE_WIDTH = 240  # nobody's terminal: nothing is to be cut
+_WAY_OUT_OF_COPIES = (
+    "a file that is read from its copy has no second one left: look at the disk, put the copy, which is below"
+    " `copies/` under the same path, in the file's place, and keep a savepoint on another disk (`onceflow "
+    "savepoint DIR TARGET`)"
+)
 
 app = typer.Typer(help="List the checkpoints in a folder.", add_completion=False)
 
@@ -46,6 +53,8 @@ def checkpoints(
         _show_state(open_checkpoint(checkpoint_dir), as_json)
         return
     found = list_checkpoints(open_store(checkpoint_dir), read_staged_output if verify else None)
+    if any(_is_completed(each) and each.problem for each in found):
+        typer.echo(_WAY_OUT_OF_COPIES, err=True)
     if as_json:
         rows = [asdict(c) | {"status": c.status.value, "completed": _is_completed(c)} for c in found]
         typer.echo(json.dumps(rows))
@@ -115,10 +124,17 @@ def _part(part: StatePart) -> str:
     return escape(f"{part.name}={part.kind}{of} {part.type}")
 
 
-def read_staged_output(store: CheckpointStore, committable: Committable) -> None:
-    """See `verification.read_through`. Of a sink that is not ours only the sink can read it."""
-    if "ledger_topic" in committable.payload:
-        files = AttemptStagedFiles(store, 0, committable.uid, 0)
+def read_staged_output(store: CheckpointStore, committable: Committable, on_healed: OnHealed) -> None:
+    """See `verification.ReadOutput`. Of a sink that is not ours only the sink can read it."""
+
+    def said(problem: str) -> None:
+        on_healed(f"operator {committable.uid!r}: {problem}")
+
+    files = AttemptStagedFiles(store, 0, committable.uid, 0, said)
+    if are_row_files(committable):
+        for file in row_files(committable):
+            file.check(files)
+    elif "ledger_topic" in committable.payload:
         for output in Promise.of(committable).outputs:
             next(RestoredOutput(output, files).batches(), None)  # the whole file is read before the first
 

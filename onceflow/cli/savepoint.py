@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -38,11 +39,12 @@ def savepoint(
 
 
 def take(checkpoint_dir: str, target: str | None, committed_id: int | None = None) -> tuple[Savepoint, str]:
-    """A savepoint, copied to `target` or pinned, and its path. See `pin_savepoint` and `copy_savepoint`."""
-    store, clock = open_store(checkpoint_dir), SystemClock()
+    """A savepoint, copied to `target` or pinned, and its path. See `pin_savepoint` and `copy_savepoint`.
+    Files that are read from their copies are told on stderr."""
+    store, clock, on_healed = open_store(checkpoint_dir), SystemClock(), partial(typer.echo, err=True)
     if target is not None:
-        return copy_savepoint(store, open_store(target), clock, committed_id), target
-    taken = pin_savepoint(store, clock, committed_id)
+        return copy_savepoint(store, open_store(target), clock, committed_id, on_healed), target
+    taken = pin_savepoint(store, clock, committed_id, on_healed)
     return taken, f"{checkpoint_dir.rstrip('/')}/{pinned_folder(taken.savepoint_id)}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -13,12 +13,14 @@ from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_paths import STATE_FOLDER
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.checkpoint.verification import (
+    OnHealed,
+    ReadOutput,
     file_sizes,
     missing_output,
     missing_state,
     read_through,
+    state_with_copies_only,
 )
-from onceflow.runtime.contracts import Committable
 from onceflow.runtime.errors import CorruptCheckpointError, UsageError
 
 _STATE_FILE = re.compile(rf"{STATE_FOLDER}/attempt-(\d+)/(\d+)\.")
@@ -36,7 +38,8 @@ class CheckpointStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSummary:
-    """A line of the list. What is not known is None; times are wall-clock ms."""
+    """A line of the list. What is not known is None; times are wall-clock ms. `problem`: what is wrong with
+    it; of a completed one, which files are read from their copies."""
 
     status: CheckpointStatus
     path: str
@@ -51,7 +54,7 @@ class CheckpointSummary:
 
 
 def list_checkpoints(
-    store: CheckpointStore, read_output: Callable[[CheckpointStore, Committable], None] | None = None
+    store: CheckpointStore, read_output: ReadOutput | None = None
 ) -> list[CheckpointSummary]:
     """Newest last. Raises UsageError if this is not a checkpoint folder. Reads while a job runs.
 
@@ -64,8 +67,10 @@ def list_checkpoints(
     completed = log.completed()
     lines = []
     for position, manifest in completed:
-        problem = _damage(store, manifest, sizes, position == completed[-1][0], read_output)
-        lines.append(_summary(store, position, manifest, problem, log.healed.get(position, "")))
+        entry = log.healed.get(position)
+        healed = [] if entry is None else [f"{entry}; read from its copy"]
+        problem = _damage(store, manifest, sizes, position == completed[-1][0], read_output, healed.append)
+        lines.append(_summary(store, position, manifest, problem, healed))
     if any(line.status is CheckpointStatus.DAMAGED for line in lines):
         kept = {manifest.checkpoint_id for _, manifest in read_log(store).completed()}
         lines = [line for line in lines if line.checkpoint_id in kept]  # retention was faster
@@ -92,7 +97,8 @@ def _damage(
     manifest: CheckpointManifest,
     sizes: Mapping[str, int],
     is_latest: bool,
-    read_output: Callable[[CheckpointStore, Committable], None] | None,
+    read_output: ReadOutput | None,
+    on_healed: OnHealed,
 ) -> str:
     """What is wrong with it, or "". The output of all but the latest is committed."""
     if path := missing_state(manifest, sizes):
@@ -100,16 +106,19 @@ def _damage(
     if is_latest and (path := missing_output(manifest, sizes)):
         return f"{store.describe(path)} is gone: it holds output that may not be committed yet"
     if read_output is None:
+        for each in state_with_copies_only(store, manifest, sizes):
+            on_healed(each)
         return ""
     try:
-        read_through(store, manifest if is_latest else replace(manifest, committables=()), read_output)
+        needed = manifest if is_latest else replace(manifest, committables=())
+        read_through(store, needed, read_output, on_healed)
     except CorruptCheckpointError as error:
         return str(error)
     return ""
 
 
 def _summary(
-    store: CheckpointStore, position: int, manifest: CheckpointManifest, damage: str, healed: str
+    store: CheckpointStore, position: int, manifest: CheckpointManifest, damage: str, healed: list[str]
 ) -> CheckpointSummary:
     return CheckpointSummary(
         CheckpointStatus.DAMAGED if damage else CheckpointStatus.COMPLETED,
@@ -121,5 +130,5 @@ def _summary(
         manifest.total_bytes,
         manifest.parallelism,
         manifest.is_last,
-        damage or (f"{healed}; read from its copy" if healed else ""),
+        damage or "; ".join(healed),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,8 +54,8 @@ class Begun:
 
 
 def begin(store: CheckpointStore, base: str | None, max_parallelism: int | None, savepoint_id: str) -> Begun:
-    """Copy what the base has; None: begin with nothing. Raises UsageError for another `max_parallelism`,
-    or for one that can't be."""
+    """Copy what the base has; None: begin with nothing. A file of which only the copy is whole is told on
+    stderr. Raises UsageError for another `max_parallelism`, or for one that can't be."""
     if max_parallelism is not None and not can_be_max_parallelism(max_parallelism):
         raise UsageError(f"max_parallelism={max_parallelism!r}: it must be from 1 to {KEY_GROUPS_MAX}")
     if base is None:
@@ -67,11 +68,15 @@ def begin(store: CheckpointStore, base: str | None, max_parallelism: int | None,
             raise UsageError(
                 f"{where} has max_parallelism {manifest.max_parallelism}, not {max_parallelism}: leave it out"
             )
-        copied = copy_state(source, store, manifest, f"{STATE_FOLDER}/{savepoint_id}.1")
+        copied = copy_state(source, store, manifest, f"{STATE_FOLDER}/{savepoint_id}.1", on_healed=_say)
     finally:
         if pin is not None:
             unpin(source, pin)
     return Begun(copied, base)
+
+
+def _say(problem: str) -> None:
+    sys.stderr.write(f"{problem}\n")
 
 
 def _committed(base: str) -> int | None:

@@ -131,6 +131,11 @@ def test_a_damaged_newest_checkpoint_is_gone_on_from_exactly_though_output_is_co
     listed = onceflow("checkpoints", str(folder), "--verify", "--json")
     assert listed.returncode == 0, listed.stderr
     assert {c["status"] for c in json.loads(listed.stdout)} <= {"completed", "incomplete"}, listed.stdout
+    problems = [c["problem"] for c in json.loads(listed.stdout)]
+    named = [p for p in problems if str(damaged.relative_to(folder)) in p]
+    assert named, listed.stdout
+    assert all(p.endswith("; read from its copy") for p in named), listed.stdout
+    assert "has no second one left: look at the disk" in listed.stderr
     data.close(reached_ms)
     expected = judge(servers).expected(source)
     rows = follow(servers, output)

@@ -88,13 +88,16 @@ def _copy_small(
 ) -> None:
     """Nothing is written before the content is known to be whole."""
     path = wanted[0].table.path
+    contents: list[bytes] = []
     try:
-        content = _checked(source, path, wanted)
+        contents.append(_read(source, path, wanted))
+        content = _whole(contents, wanted)
     except (CorruptCheckpointError, OSError) as error:
         is_known = isinstance(error, CorruptCheckpointError)
         problem = str(error) if is_known else f"{wanted[0].where} can't be read: {error}"
         try:
-            content = _checked(source, copy_path(path), wanted)
+            contents.append(_read(source, copy_path(path), wanted))
+            content = _whole(contents, wanted)
         except (CorruptCheckpointError, OSError):
             raise error from None
         on_healed(f"{problem}; read from its copy")
@@ -102,10 +105,9 @@ def _copy_small(
         copy.write(content)
 
 
-def _checked(source: CheckpointStore, path: str, wanted: Sequence[Wanted]) -> bytes:
-    """The tables' bytes in this file. Raises CorruptCheckpointError if they are not what was written."""
-    sums, end = _sums(wanted), _end(wanted)
-    pieces, size = [], 0
+def _read(source: CheckpointStore, path: str, wanted: Sequence[Wanted]) -> bytes:
+    """What there is of the tables' bytes in this file. Raises CorruptCheckpointError if it is gone."""
+    pieces, size, end = [], 0, _end(wanted)
     try:
         with source.open(path) as file:
             while content := file.read(end - size):
@@ -113,11 +115,27 @@ def _checked(source: CheckpointStore, path: str, wanted: Sequence[Wanted]) -> by
                 size += len(content)
     except FileNotFoundError:
         raise CorruptCheckpointError(f"{wanted[0].where} is gone") from None
-    content = b"".join(pieces)
-    for each in sums:
-        each.add(0, content)
-        each.check()
-    return content
+    return b"".join(pieces)
+
+
+def _whole(contents: Sequence[bytes], wanted: Sequence[Wanted]) -> bytes:
+    """Each table from the first of these files in which it is what was written. Raises CorruptCheckpointError
+    of the first table that is so in none."""
+    whole = bytearray(max(contents, key=len))
+    for each in wanted:
+        mine = slice(each.table.offset, each.table.offset + each.table.size)
+        part = next((c[mine] for c in contents if _has(c[mine], each)), contents[0][mine])
+        check_content(each, len(part), isal_zlib.crc32(part))
+        whole[mine] = part
+    return bytes(whole)
+
+
+def _has(content: bytes, wanted: Wanted) -> bool:
+    try:
+        check_content(wanted, len(content), isal_zlib.crc32(content))
+    except CorruptCheckpointError:
+        return False
+    return True
 
 
 def _copy_large(source: CheckpointStore, wanted: Sequence[Wanted], target: CheckpointStore, new: str) -> None:

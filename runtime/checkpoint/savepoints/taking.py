@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -23,20 +24,28 @@ from onceflow.runtime.version import VERSION
 _TRIES = 5
 
 
-def pin_savepoint(store: CheckpointStore, clock: Clock, committed_id: int | None = None) -> Savepoint:
+def pin_savepoint(
+    store: CheckpointStore,
+    clock: Clock,
+    committed_id: int | None = None,
+    on_healed: Callable[[str], None] = lambda problem: None,
+) -> Savepoint:
     """Pin the newest checkpoint of `store` that is known to be committed: `savepoints/<its id>` there is a
     savepoint then. No state is read or copied, so it takes the same time whatever the size.
 
     A job may run there: if its retention drops the checkpoint meanwhile, a newer one is taken.
-    `committed_id`: a checkpoint that the caller knows to be committed. A crash leaves a whole savepoint or
-    none. Raises UsageError, CorruptCheckpointError, Retryable, OSError.
+    `committed_id`: a checkpoint that the caller knows to be committed. `on_healed(problem)`: a file is gone
+    or short, and has a copy; no content is looked at. A crash leaves a whole savepoint or none. Raises
+    UsageError, CorruptCheckpointError, Retryable, OSError.
     """
     for _ in range(_TRIES):
         view = read_log(store)
         manifest = committed_checkpoint(store, view, committed_id)
         taken = _savepoint(store, view, manifest, clock, is_pinned=True)
         position = next(p for p, m in view.completed() if m.checkpoint_id == manifest.checkpoint_id)
-        if _pin(store, taken, position):
+        if (healed := _pin(store, taken, position)) is not None:
+            for problem in healed:
+                on_healed(problem)
             return taken
     raise Retryable(
         f"the job in {store.describe()} dropped each of {_TRIES} checkpoints before it was pinned: try "
@@ -44,8 +53,9 @@ def pin_savepoint(store: CheckpointStore, clock: Clock, committed_id: int | None
     )
 
 
-def _pin(store: CheckpointStore, taken: Savepoint, position: int) -> bool:
-    """Whether it is a savepoint now. False: nothing is left of it. See `pins.py`."""
+def _pin(store: CheckpointStore, taken: Savepoint, position: int) -> list[str] | None:
+    """What is wrong with its files that have copies, now that it is a savepoint. None: nothing is left of it.
+    See `pins.py`."""
     savepoint_id, content = taken.savepoint_id, encode_savepoint(taken)
     pin = Pin(MANIFEST_VERSION, savepoint_id, taken.taken_ms, tuple(sorted(taken.manifest.paths())))
     # 1. From here on whoever reads the pins keeps the files. A crash leaves it to `drop_abandoned`.
@@ -53,13 +63,13 @@ def _pin(store: CheckpointStore, taken: Savepoint, position: int) -> bool:
     # 2. Whoever dropped the checkpoint before may have read the pins before.
     if not has_entry(store, position):
         store.delete([pin_path(savepoint_id)])
-        return False
+        return None
     # 3. Now nobody deletes them: what is not there was lost. A crash is as after 1.
     try:
-        check_state_is_there(store, taken.manifest, [])
+        healed = check_state_is_there(store, taken.manifest, [])
     except CorruptCheckpointError:
         if not _is_there(store, pin_path(savepoint_id)):  # as in 5
-            return False
+            return None
         store.delete([pin_path(savepoint_id)])
         raise
     # 4. The savepoint is there.
@@ -67,23 +77,27 @@ def _pin(store: CheckpointStore, taken: Savepoint, position: int) -> bool:
         _create(store, record_path(savepoint_id), content)
     except AlreadyExists:  # somebody took us for one that had crashed
         store.delete([pin_path(savepoint_id)])
-        return False
+        return None
     # 5. If it was taken for abandoned between 1 and 4 it has no pin, and is none.
     if not _is_there(store, pin_path(savepoint_id)):
         store.delete([record_path(savepoint_id)])
-        return False
-    return True
+        return None
+    return healed
 
 
 def copy_savepoint(
-    store: CheckpointStore, target: CheckpointStore, clock: Clock, committed_id: int | None = None
+    store: CheckpointStore,
+    target: CheckpointStore,
+    clock: Clock,
+    committed_id: int | None = None,
+    on_healed: Callable[[str], None] = lambda problem: None,
 ) -> Savepoint:
     """Copy the newest checkpoint of `store` that is known to be committed into `target`: a folder that can be
     moved, and is checked once it is there.
 
     A job may run there: if its retention deletes a file before it is copied, a newer checkpoint is taken.
-    `committed_id`: as for `pin_savepoint`. A crash leaves files without `savepoint.json`, which are no
-    savepoint. Raises UsageError, CorruptCheckpointError, OSError.
+    `committed_id`: as for `pin_savepoint`. `on_healed`: see `copy_state`. A crash leaves files without
+    `savepoint.json`, which are no savepoint. Raises UsageError, CorruptCheckpointError, OSError.
     """
     check_is_free(target)
     savepoint_id = uuid.uuid4().hex[:16]
@@ -91,14 +105,17 @@ def copy_savepoint(
     while True:
         attempt += 1
         view = read_log(store)
-        manifest = committed_checkpoint(store, view, committed_id)
+        manifest, healed = committed_checkpoint(store, view, committed_id), list[str]()
+        folder = f"{STATE_FOLDER}/{savepoint_id}.{attempt}"
         try:
-            copied = copy_state(store, target, manifest, f"{STATE_FOLDER}/{savepoint_id}.{attempt}")
+            copied = copy_state(store, target, manifest, folder, on_healed=healed.append)
             break
         except CorruptCheckpointError:
             newest = read_log(store).completed()[-1][1].checkpoint_id
             if attempt == _TRIES or newest == view.completed()[-1][1].checkpoint_id:
                 raise
+    for problem in healed:
+        on_healed(problem)
     return finish_copy(target, _savepoint(store, view, copied, clock, savepoint_id))
 
 

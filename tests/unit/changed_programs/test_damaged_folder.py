@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from onceflow.cli import checkpoints
 from onceflow.cli.closing import closing_lines
+from onceflow.cli.savepoint import take
+from onceflow.runtime.checkpoint import listing, verification
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.operators.aggregation.aggregates import sum_
 from onceflow.runtime.operators.assigners.tumbling import tumbling
+from onceflow.runtime.testing.mutation import Mutant, mutated
 
 FIRST = (("ann", 5, 1.5, 1_000), ("bob", 7, 2.5, 2_000))
 LATER = (("ann", 1, 0.5, 9_000), ("end", 0, 0.0, 99_000))
@@ -109,3 +114,88 @@ def test_without_a_copy_it_fails_at_once_and_says_what_is_good(
     assert str(file) in reason
     assert again.startswith("the same command meets the damage again")
     assert str(manifest["checkpoint_id"]) not in re.findall(r"\d+", good.replace(str(folder.path), ""))
+
+
+# --- Commands that read a copy say so ---
+
+
+OF_STATE = (cut_the_state, alter_the_state, remove_the_state)
+FOUND_BY_SIZE = (cut_the_state, remove_the_state)
+
+
+def check_is_listed(folder: Any, damage: Callable[[Path], Path], *options: str) -> None:
+    """The checkpoint is completed, and its line names the file and the operator; stderr says what to do."""
+    folder.run(totals, *FIRST)
+    file = damage(folder.path)
+    listed = CliRunner().invoke(checkpoints.app, [str(folder.path), "--json", *options])
+    assert listed.exit_code == 0
+    *earlier, line = json.loads(listed.stdout)
+    assert line["status"] == "completed"
+    assert all(each["problem"] == "" for each in earlier)
+    assert line["problem"].startswith(str(file))
+    assert line["problem"].endswith("; read from its copy")
+    if damage in OF_STATE:
+        assert "of operator 'op'" in line["problem"]
+    assert "put the copy, which is below `copies/` under the same path, in the file's place" in listed.stderr
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+def test_verify_says_what_is_read_from_its_copy(damage: Callable[[Path], Path], folder: Any) -> None:
+    check_is_listed(folder, damage, "--verify")
+
+
+@pytest.mark.parametrize("damage", FOUND_BEFORE_SLOTS, ids=lambda damage: damage.__name__)
+def test_what_sizes_tell_is_said_without_reading(damage: Callable[[Path], Path], folder: Any) -> None:
+    check_is_listed(folder, damage)
+
+
+def silent(*arguments: Any) -> list[str]:
+    return []
+
+
+@pytest.mark.parametrize(
+    ("mutant", "options"),
+    [
+        (Mutant("reading is silent", [(listing, "read_through", silent)]), ["--verify"]),
+        (Mutant("sizes are silent", [(listing, "state_with_copies_only", silent)]), []),
+    ],
+)
+def test_a_list_that_is_silent_is_told(mutant: Mutant, options: list[str], folder: Any) -> None:
+    with mutated(mutant), pytest.raises(AssertionError):
+        check_is_listed(folder, cut_the_state, *options)
+
+
+def test_of_a_whole_folder_nothing_is_said(folder: Any) -> None:
+    folder.run(totals, *FIRST)
+    listed = CliRunner().invoke(checkpoints.app, [str(folder.path), "--json", "--verify"])
+    assert {line["problem"] for line in json.loads(listed.stdout)} == {""}
+    assert listed.stderr == ""
+
+
+def check_savepoint(folder: Any, damage: Callable[[Path], Path], target: Path | None, said: Any) -> None:
+    last = folder.run(totals, *FIRST).result.last_checkpoint_id
+    file = damage(folder.path)
+    take(str(folder.path), None if target is None else str(target), last)
+    problem = said.readouterr().err
+    assert problem.startswith(f"{file} (state ")
+    assert problem.endswith("; read from its copy\n")
+
+
+@pytest.mark.parametrize("damage", OF_STATE, ids=lambda damage: damage.__name__)
+def test_a_savepoint_that_is_copied_says_what_is_read_from_its_copy(
+    damage: Callable[[Path], Path], folder: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_savepoint(folder, damage, tmp_path / "target", capsys)
+
+
+@pytest.mark.parametrize("damage", FOUND_BY_SIZE, ids=lambda damage: damage.__name__)
+def test_a_savepoint_that_is_pinned_says_of_which_file_only_the_copy_is_there(
+    damage: Callable[[Path], Path], folder: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_savepoint(folder, damage, None, capsys)
+
+
+def test_a_pin_that_is_silent_is_told(folder: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    mutant = Mutant("sizes are silent", [(verification, "state_with_copies_only", silent)])
+    with mutated(mutant), pytest.raises(AssertionError):
+        check_savepoint(folder, remove_the_state, None, capsys)

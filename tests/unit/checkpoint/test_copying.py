@@ -11,7 +11,9 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 import pytest
+from isal import isal_zlib
 
+from onceflow.runtime.checkpoint.checked_files import Wanted, check_content
 from onceflow.runtime.checkpoint.copies import copy_path
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
@@ -184,6 +186,39 @@ def test_if_its_copy_is_damaged_as_well_it_is_called_as_its_user_knows_it(damage
     where, state = source.describe(path), "rows" if damage is remove else "timers"
     assert str(raised.value).startswith(f"{where} (state {state!r} of operator 'op') {SAID[damage]}")
     assert target.list("") == [], "nothing was written"
+
+
+def check_heals_by_table(other: Damage) -> None:
+    """One table is whole in the file alone, the other in its copy alone."""
+    source, target = MemoryStore("old"), MemoryStore("new")
+    manifest = small(source)
+    [path] = manifest.paths()
+    whole = source.read(path)
+    other(source, path)  # the second table, which the file ends with
+    source.write_copy(copy_path(path), bytes([whole[0] ^ 1]) + whole[1:])
+    said: list[str] = []
+    begun = copy_state(source, target, manifest, "state/x", on_healed=said.append)
+    assert target.read(min(begun.paths())) == whole
+    [problem] = said
+    assert problem.startswith(f"{source.describe(path)} (state 'timers' of operator 'op') {SAID[other]}")
+
+
+@pytest.mark.parametrize("other", [flip, cut])
+def test_a_file_and_its_copy_that_are_damaged_in_different_tables_are_whole_together(other: Damage) -> None:
+    check_heals_by_table(other)
+
+
+def test_taking_a_copy_as_a_whole_is_told() -> None:
+    def whole(contents: list[bytes], wanted: list[Wanted]) -> bytes:
+        for each in wanted:
+            mine = contents[-1][each.table.offset : each.table.offset + each.table.size]
+            check_content(each, len(mine), isal_zlib.crc32(mine))
+        return contents[-1]
+
+    with mutated(Mutant("a copy is taken as a whole", [(copying, "_whole", whole)])):
+        check_heals(MemoryStore(), flip)
+        with pytest.raises(CorruptCheckpointError):
+            check_heals_by_table(flip)
 
 
 def test_a_damaged_copy_of_a_whole_file_does_no_harm() -> None:

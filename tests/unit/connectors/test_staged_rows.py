@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onceflow.connectors.staged_rows import BATCH_ROWS_MAX, StagedRowsWriter, row_files
+from onceflow.cli.checkpoints import read_staged_output
+from onceflow.connectors.staged_rows import BATCH_ROWS_MAX, StagedRowsWriter, are_row_files, row_files
 from onceflow.runtime.checkpoint.copies import copy_path
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles, PromisedStagedFiles
@@ -118,3 +119,29 @@ def test_nothing_of_a_damaged_file_is_handed_on(store: MemoryStore) -> None:
     store.delete([copy_path(path)])
     with pytest.raises(CorruptCheckpointError, match=f"staged rows {path} are damaged"):
         read(store, committable)
+
+
+# --- What `onceflow checkpoints --verify` reads of them ---
+
+
+def test_rows_that_wait_are_verified_and_what_was_read_from_a_copy_is_told(store: MemoryStore) -> None:
+    out = writer(AttemptStagedFiles(store, 1, "out", 3))
+    out.write(rows(1, 2))
+    committable = out.pre_commit(1).stage()
+    said: list[str] = []
+    read_staged_output(store, committable, said.append)
+    assert said == []
+    [path] = committable.paths
+    store.write_copy(path, store.read(path)[:-1])
+    read_staged_output(store, committable, said.append)
+    [problem] = said
+    assert problem.startswith(f"operator 'out': staged rows {path} are damaged")
+    assert problem.endswith("; read from its copy")
+    store.delete([copy_path(path)])
+    with pytest.raises(CorruptCheckpointError, match="are damaged"):
+        read_staged_output(store, committable, said.append)
+
+
+@pytest.mark.parametrize("files", [None, "abc", [{"path": "a"}], ["a"], [{"path": "b", "rows": 1}]])
+def test_what_another_sink_has_staged_is_for_it_to_read(files: object) -> None:
+    assert not are_row_files(Committable("out", "3", 1, {"files": files}, ["a"]))

@@ -103,6 +103,21 @@ def test_one_state_of_a_job_is_replaced_and_all_else_is_as_it_was(tmp_path: Path
         assert (now.job, now.max_parallelism) == (was.job, was.max_parallelism)
 
 
+def test_a_file_of_the_base_that_is_read_from_its_copy_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(None, tmp_path / "first", Event("ann", "tea", 5))
+    capsys.readouterr()
+    base = open_store(str(tmp_path / "first"))
+    path = next(path for _, manifest in read_log(base).completed() for path in manifest.paths())
+    base.write_copy(path, base.read(path)[:-7])
+    new = pa.table({"user": ["ann"], "item": ["cup"], "n": [1]})
+    onceflow.write_state(tmp_path / "edited", "remember", "best", new, keys=["user"], base=tmp_path / "first")
+    said = capsys.readouterr().err
+    assert said.startswith(f"{base.describe(path)} (state ")
+    assert said.endswith("; read from its copy\n")
+
+
 def test_states_of_other_operators_are_copied(tmp_path: Path) -> None:
     base, target = str(PROGRAMS / "golden_savepoint_5"), str(tmp_path / "edited")
     new = pa.table({"user": ["user-023"], "value": [77]})
