@@ -165,7 +165,6 @@ COVERED = (
         unit/changed_programs/test_golden_checkpoint""",
         "old_states state_comparison begun",
     ),
-    Covered("what `onceflow checkpoints` shows", "unit/cli/test_closing", "checkpoint.listing"),
     Covered(
         "contracts: types without logic",
         "conformance/test_simulated_connectors",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from onceflow.runtime.checkpoint.log import entry_path
-from onceflow.runtime.checkpoint.log_view import read_log
+from onceflow.runtime.checkpoint.log_view import LogView, read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_paths import STATE_FOLDER
 from onceflow.runtime.checkpoint.store import CheckpointStore
@@ -24,6 +24,10 @@ from onceflow.runtime.checkpoint.verification import (
 from onceflow.runtime.errors import CorruptCheckpointError, UsageError
 
 _STATE_FILE = re.compile(rf"{STATE_FOLDER}/attempt-(\d+)/(\d+)\.")
+
+
+LOOKS_MAX = 5
+"""How often the list is made anew where a job removes its checkpoints faster than they are looked at."""
 
 
 class CheckpointStatus(Enum):
@@ -60,20 +64,10 @@ def list_checkpoints(
 
     That files are there, in full, is looked at. `read_output`: read them all; see `read_through`.
     """
-    log = read_log(store)
-    if log.next_position == 0:
-        raise UsageError(f"{store.describe()} is not a checkpoint folder: it has no log")
-    sizes = file_sizes(store)  # after the log: what it names was there before
-    completed = log.completed()
-    lines = []
-    for position, manifest in completed:
-        entry = log.healed.get(position)
-        healed = [] if entry is None else [f"{entry}; read from its copy"]
-        problem = _damage(store, manifest, sizes, position == completed[-1][0], read_output, healed.append)
-        lines.append(_summary(store, position, manifest, problem, healed))
-    if any(line.status is CheckpointStatus.DAMAGED for line in lines):
-        kept = {manifest.checkpoint_id for _, manifest in read_log(store).completed()}
-        lines = [line for line in lines if line.checkpoint_id in kept]  # retention was faster
+    for _ in range(LOOKS_MAX):
+        log, lines = _look(store, read_output)
+        if lines or not log.completed():
+            break  # else retention has removed, meanwhile, all that the log named
     lines += [
         CheckpointSummary(CheckpointStatus.UNREADABLE, store.describe(entry_path(position)), problem=problem)
         for position, problem in sorted(log.corrupt.items())
@@ -90,6 +84,26 @@ def list_checkpoints(
             CheckpointSummary(CheckpointStatus.INCOMPLETE, folder, checkpoint_id, attempt, total_bytes=size)
         )
     return sorted(lines, key=lambda line: (line.checkpoint_id is None, line.checkpoint_id or 0))
+
+
+def _look(store: CheckpointStore, read_output: ReadOutput | None) -> tuple[LogView, list[CheckpointSummary]]:
+    """The log, and the checkpoints that it names but for those that retention removes while they are looked
+    at."""
+    log = read_log(store)
+    if log.next_position == 0:
+        raise UsageError(f"{store.describe()} is not a checkpoint folder: it has no log")
+    sizes = file_sizes(store)  # after the log: what it names was there before
+    completed = log.completed()
+    lines = []
+    for position, manifest in completed:
+        entry = log.healed.get(position)
+        healed = [] if entry is None else [f"{entry}; read from its copy"]
+        problem = _damage(store, manifest, sizes, position == completed[-1][0], read_output, healed.append)
+        lines.append(_summary(store, position, manifest, problem, healed))
+    if any(line.status is CheckpointStatus.DAMAGED for line in lines):
+        kept = {manifest.checkpoint_id for _, manifest in read_log(store).completed()}
+        lines = [line for line in lines if line.checkpoint_id in kept]
+    return log, lines
 
 
 def _damage(

@@ -12,7 +12,6 @@ from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.copies import copy_path, create_copied_file, delete_with_copies
 from onceflow.runtime.checkpoint.driver import CheckpointIO
 from onceflow.runtime.checkpoint.io_thread import CheckpointIOThread
-from onceflow.runtime.checkpoint.listing import CheckpointStatus, list_checkpoints
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.manifest import MANIFEST_VERSION, CheckpointManifest, StateHandle, TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
@@ -20,7 +19,7 @@ from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Committable, SplitProgress, SplitState
-from onceflow.runtime.errors import DataLossError, Fatal, Fenced, Indeterminate, Retryable, UsageError
+from onceflow.runtime.errors import DataLossError, Fatal, Fenced, Indeterminate, Retryable
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.testing.choices import ReplayedChoices
 from onceflow.runtime.testing.faults import FaultyStore
@@ -264,21 +263,6 @@ def test_a_folder_of_another_job_is_refused() -> None:
     answer = other.execute(ev.OpenAttempt())
     assert isinstance(answer, ev.OpenFailed)
     assert "belongs to job 'job', not 'other'" in answer.reason
-
-
-def test_the_list_shows_completed_incomplete_and_unreadable() -> None:
-    store = MemoryStore()
-    with pytest.raises(UsageError, match="not a checkpoint folder"):
-        list_checkpoints(store)
-    io = driver(store)
-    base = opened(io).manifest
-    write_checkpoint(io, store, base, 1, 1)
-    store.create("state/attempt-000001/0000000002.op.0.arrows", b"half")
-    store.create("log/0000000004.json", b"{torn")
-    lines = {(line.status, line.checkpoint_id): line for line in list_checkpoints(store)}
-    assert lines[CheckpointStatus.COMPLETED, 1].total_bytes == 10
-    assert lines[CheckpointStatus.INCOMPLETE, 2].total_bytes == 4
-    assert "log/0000000004.json" in lines[CheckpointStatus.UNREADABLE, None].problem
 
 
 def test_the_thread_answers_in_order() -> None:
