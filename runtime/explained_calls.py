@@ -78,6 +78,8 @@ def _what_is_wrong(
             return f"{shown} has no argument {unknown[0]!r}{nearest(unknown[0], takes) or f'; {listed}'}"
         if str(error).startswith("too many"):
             return f"{shown} is given more than it takes without a name; {listed}"
+        if str(error).startswith("multiple values"):
+            return f"{shown} is given one argument twice, with and without its name: {error}; {listed}"
         if missing := _missing(signature, arguments, options):
             return f"{shown} lacks {' and '.join(missing)}; {listed}"
         return f"{shown}: {error}; {listed}"

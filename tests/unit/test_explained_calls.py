@@ -82,6 +82,11 @@ def test_everything_that_users_call_says_which_argument_it_does_not_have() -> No
             lambda: tumbling("1 s", "2 s", "3 s"),  # type: ignore[call-arg]
             "tumbling is given more than it takes without a name; its arguments are size, offset",
         ),
+        (
+            lambda: tumbling("1 s", size="2 s"),  # type: ignore[misc]
+            "tumbling is given one argument twice, with and without its name: multiple values for argument "
+            "'size'; its arguments are size, offset",
+        ),
     ],
 )
 def test_the_sentence_names_what_was_meant(call: Any, sentence: str) -> None:
