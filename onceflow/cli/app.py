@@ -85,7 +85,16 @@ class LazyCommands(TyperGroup):
                 raise
             typer.echo(f"onceflow: {error}", err=True)
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
+        except OSError as error:
+            is_a_programs = ctx.invoked_subcommand in _RUN_PROGRAMS  # it says where the user's code met it
+            if ctx.params["debug"] or is_a_programs or isinstance(error, BrokenPipeError):
+                raise
+            way_out = "see that this user can use it, and run the command again (--debug shows where it was)"
+            typer.echo(f"onceflow: {error}: {way_out}", err=True)
+            raise typer.Exit(1) from None
 
+
+_RUN_PROGRAMS = frozenset({"run", "plan"})
 
 app = typer.Typer(
     cls=LazyCommands,

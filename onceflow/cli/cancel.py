@@ -1,4 +1,4 @@
-"""`onceflow cancel DIR`: the end at once, without a checkpoint."""
+"""`onceflow cancel JOB`: the end at once, without a checkpoint."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from onceflow.cli.job_folder import JobFolder
 from onceflow.cli.operate import ask
 from onceflow.runtime.control.messages import AskCancel
 
@@ -15,7 +16,7 @@ app = typer.Typer(help="End a running job at once, without a last checkpoint.", 
 
 @app.command()
 def cancel(
-    checkpoint_dir: Annotated[str, typer.Argument(help="The job's checkpoint folder.")],
+    checkpoint_dir: JobFolder,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """What came after the latest completed checkpoint is read again by the next run."""

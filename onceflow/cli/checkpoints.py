@@ -1,4 +1,4 @@
-"""`onceflow checkpoints DIR`: the checkpoints in a folder, newest last."""
+"""`onceflow checkpoints JOB`: the checkpoints in a folder, newest last."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from onceflow.cli.job_folder import JobFolder
 from onceflow.connectors.kafka.transactions.held import RestoredOutput
 from onceflow.connectors.kafka.transactions.promise import Promise
 from onceflow.connectors.staged_rows import are_row_files, row_files
@@ -39,7 +40,7 @@ app = typer.Typer(help="List the checkpoints in a folder.", add_completion=False
 
 @app.command()
 def checkpoints(
-    checkpoint_dir: Annotated[str, typer.Argument(help="The job's checkpoint folder or URL.")],
+    checkpoint_dir: JobFolder,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read every file, not only look whether it is there.")
     ] = False,

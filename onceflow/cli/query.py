@@ -11,13 +11,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from onceflow.cli.job_folder import folder_of
 from onceflow.cli.live_query import ask_live
-from onceflow.cli.operate import ask_running
 from onceflow.cli.savepoint_texts import show
 from onceflow.cli.state import as_json, cell
 from onceflow.runtime.clock import SystemClock
-from onceflow.runtime.control.messages import AskStatus
-from onceflow.runtime.environment.running_jobs import find_all
 from onceflow.runtime.errors import OptionError, UsageError
 from onceflow.runtime.state_tables.chosen_keys import key_of_text
 from onceflow.runtime.state_tables.client import StateClient
@@ -67,7 +65,7 @@ def query(
     else:
         if token_file is not None:
             raise OptionError(f"--token-file is for a server's address, and {job!r} is none: leave it out")
-        folder = _folder_of(job)
+        folder = folder_of(job)
         answer = (
             ask_live(folder, operator, state, key, are_texts=True)
             if live
@@ -109,20 +107,6 @@ def _read(path: str, operator: str, state: str, keys: Sequence[str]) -> dict[str
             rows[place].append(row)
         head = {"checkpoint_id": stored.checkpoint_id, "completed_ms": stored.completed_ms}
         return {**head, "offsets": stored.offsets, "rows": rows}
-
-
-def _folder_of(job: str) -> str:
-    """The checkpoint folder that is meant: of a job by its name, if there is no folder of that name."""
-    if "/" in job or "://" in job or Path(job).exists():
-        return job
-    found = []
-    for running in find_all():
-        status = ask_running(running, AskStatus())
-        if status is not None and status["job"] == job:
-            found.append(running.checkpoint_dir)
-    if len(found) > 1:
-        raise UsageError(f"several jobs are called {job!r}: give a folder, one of {', '.join(found)}")
-    return found[0] if found else job
 
 
 def _token(file: Path | None) -> str:

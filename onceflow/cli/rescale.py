@@ -1,4 +1,4 @@
-"""`onceflow rescale DIR N`: another number of slots, while the job runs."""
+"""`onceflow rescale JOB N`: another number of slots, while the job runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from onceflow.cli.job_folder import JobFolder
 from onceflow.cli.operate import ask
 from onceflow.runtime.control.messages import AskRescale, AskStatus
 from onceflow.runtime.durations import duration_ms
@@ -21,7 +22,7 @@ LOOK_AGAIN_S = 0.1
 
 @app.command()
 def rescale(
-    checkpoint_dir: Annotated[str, typer.Argument(help="The job's checkpoint folder.")],
+    checkpoint_dir: JobFolder,
     parallelism: Annotated[int, typer.Argument(help="How many slots it is to have.")],
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Return when records flow in so many slots.")

@@ -1,4 +1,4 @@
-"""`onceflow savepoint DIR [TARGET]`: a checkpoint that is the user's."""
+"""`onceflow savepoint JOB [TARGET]`: a checkpoint that is the user's."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from onceflow.cli.job_folder import JobFolder
 from onceflow.runtime.checkpoint.savepoints.pins import pinned_folder
 from onceflow.runtime.checkpoint.savepoints.savepoint import Savepoint
 from onceflow.runtime.checkpoint.savepoints.taking import copy_savepoint, pin_savepoint
@@ -19,7 +20,7 @@ app = typer.Typer(help="Take a savepoint: a checkpoint that is yours.", add_comp
 
 @app.command()
 def savepoint(
-    checkpoint_dir: Annotated[str, typer.Argument(help="The job's checkpoint folder or URL.")],
+    checkpoint_dir: JobFolder,
     target: Annotated[
         str | None,
         typer.Argument(help="A new folder or URL for a copy. Default: pinned in the job's own folder."),

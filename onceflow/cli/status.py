@@ -1,4 +1,4 @@
-"""`onceflow status DIR`: what a running job does now."""
+"""`onceflow status JOB`: what a running job does now."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from onceflow.cli.job_folder import JobFolder
 from onceflow.cli.operate import ask
 from onceflow.runtime.control.messages import AskStatus
 
@@ -18,7 +19,7 @@ app = typer.Typer(help="What a running job does now.", add_completion=False)
 
 @app.command()
 def status(
-    checkpoint_dir: Annotated[str, typer.Argument(help="The job's checkpoint folder.")],
+    checkpoint_dir: JobFolder,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Found through its checkpoint folder; only the job's owner may ask."""

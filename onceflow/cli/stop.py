@@ -1,4 +1,4 @@
-"""`onceflow stop DIR`: a last checkpoint, then a clean end."""
+"""`onceflow stop JOB`: a last checkpoint, then a clean end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from onceflow.cli.job_folder import JobFolder
 from onceflow.cli.operate import ask, stop_and_wait
 from onceflow.cli.savepoint import described, take, told
 from onceflow.runtime.checkpoint.events import Outcome
@@ -21,7 +22,7 @@ _GOOD = {Outcome.STOPPED.value, Outcome.FINISHED.value}
 
 @app.command()
 def stop(
-    checkpoint_dir: Annotated[str, typer.Argument(help="The job's checkpoint folder.")],
+    checkpoint_dir: JobFolder,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Return when the job has ended, and say how.")
     ] = True,

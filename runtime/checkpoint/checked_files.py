@@ -107,7 +107,10 @@ class CheckedFiles:
             try:
                 whole = copy.opened(map(copy.read, _cut(copy.wanted.table.size, self._piece_bytes)))
             except (CorruptCheckpointError, OSError):
-                raise error from None
+                if isinstance(error, CorruptCheckpointError) or error.errno is None:
+                    raise error from None
+                # Of the same kind, which its number says.
+                raise OSError(error.errno, f"{where} can't be read: {error.strerror}") from None
         self._on_healed(f"{problem}; read from its copy")
         return whole
 

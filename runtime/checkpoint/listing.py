@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from onceflow.runtime.checkpoint.fingerprints import is_lasting
 from onceflow.runtime.checkpoint.log import entry_path
 from onceflow.runtime.checkpoint.log_view import LogView, read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
@@ -127,6 +128,10 @@ def _damage(
         needed = manifest if is_latest else replace(manifest, committables=())
         read_through(store, needed, read_output, on_healed)
     except CorruptCheckpointError as error:
+        return str(error)
+    except OSError as error:
+        if not is_lasting(error):
+            raise
         return str(error)
     return ""
 

@@ -123,7 +123,14 @@ class LocalStore:
 
     def list(self, folder: str) -> list[FileStatus]:
         found: list[FileStatus] = []
-        for parent, _, names in os.walk(self._root / folder):
+
+        def tell(error: OSError) -> None:
+            """What can't be read is not empty; but a disk may have folders of others below its root."""
+            is_asked_for = folder or error.filename == str(self._root)
+            if is_asked_for and not isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise error
+
+        for parent, _, names in os.walk(self._root / folder, onerror=tell):
             for name in names:
                 file = Path(parent, name)
                 try:

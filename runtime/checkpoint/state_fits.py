@@ -127,7 +127,8 @@ def _without_gone(
             has = f"checkpoint {n} has {what} of operator {uid!r}, which {lacks}"
             if not program.allows_dropped_state:
                 hint = "" if uid in known else nearest(uid, known)
-                todo = "make it what it was" if uid in known else "give the operator its uid back"
+                by_name = f"give the operator its uid back, start from a savepoint with --map-uid {uid}=NEW"
+                todo = "make it what it was" if uid in known else by_name
                 raise UsageError(f"{has}{hint}: {todo}, or start with {ALLOW}")
             notes.append(StateNote(uid, "dropped", f"{has}: dropped"))
     if not any(gone for _, gone in parts):

@@ -24,6 +24,7 @@ from onceflow.runtime.types.collection_types import CONTAINERS, MAPPINGS, key_pr
 from onceflow.runtime.types.declared_fields import declared_record, is_record_type
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.single_types import single_type
+from onceflow.runtime.types.types_of_arrow import python_of_arrow
 from onceflow.runtime.types.unions import union_type
 from onceflow.runtime.types.value_types import (
     FormerName,
@@ -151,6 +152,8 @@ class _Place:
 
 def _value(of: Unwrapped, place: _Place) -> ValueType:
     python, said = of.python, type_name(of.python)
+    if isinstance(python, pa.DataType):
+        return replace(_value(of.inner(python_of_arrow(python, place.where), place.where), place), said=said)
     origin, args = typing.get_origin(python), typing.get_args(python)
     if (single := single_type(of, place.where)) is not None:
         return single

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -13,10 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from onceflow.cli import checkpoints
+from onceflow.cli.app import app
 from onceflow.cli.closing import closing_lines
 from onceflow.cli.savepoint import take
 from onceflow.runtime.checkpoint import listing, verification
 from onceflow.runtime.checkpoint.events import Outcome
+from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.operators.aggregation.aggregates import sum_
 from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.testing.mutation import Mutant, mutated
@@ -199,3 +202,48 @@ def test_a_pin_that_is_silent_is_told(folder: Any, capsys: pytest.CaptureFixture
     mutant = Mutant("sizes are silent", [(verification, "state_with_copies_only", silent)])
     with mutated(mutant), pytest.raises(AssertionError):
         check_savepoint(folder, remove_the_state, None, capsys)
+
+
+# --- Files that this user may not read ---
+
+
+def forbid(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root, which may read everything, runs tests, too."""
+    opened = LocalStore.open
+
+    def guarded(store: LocalStore, path: str) -> Any:
+        if path.endswith(names):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opened(store, path)
+
+    monkeypatch.setattr(LocalStore, "open", guarded)
+
+
+def test_state_that_may_not_be_read_is_listed_and_said_with_what_it_was_for(
+    folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.run(totals, *FIRST)
+    file = state_file(folder.path)
+    forbid((file.name,), monkeypatch)
+    said = f"{file} (state 'windows' of operator 'op') can't be read: Permission denied"
+    listed = CliRunner().invoke(checkpoints.app, [str(folder.path), "--json", "--verify"])
+    *_, line = json.loads(listed.stdout)
+    assert (line["status"], line["problem"]) == ("damaged", f"[Errno 13] {said}")
+    run = folder.run(totals, *LATER)
+    assert run.result.outcome is Outcome.FAILED
+    assert said in run.result.reason
+
+
+@pytest.mark.parametrize("options", [[], ["--debug"]])
+def test_a_command_that_may_not_read_says_so_in_a_sentence(
+    options: list[str], folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(store: LocalStore, folder: str) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", folder)
+
+    monkeypatch.setattr(LocalStore, "list", forbidden)
+    failed = CliRunner().invoke(app, [*options, "checkpoints", str(folder.path)])
+    assert failed.exit_code == 1
+    assert isinstance(failed.exception, PermissionError if options else SystemExit)
+    if not options:
+        assert "Permission denied: 'log': see that this user can use it" in failed.stderr

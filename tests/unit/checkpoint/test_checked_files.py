@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import tracemalloc
 from collections import Counter
@@ -190,6 +191,33 @@ def test_what_the_store_says_is_passed_on() -> None:
     wanted = stored(store, *SIZES)
     with pytest.raises(ConnectionResetError, match="reset by peer"):
         checked(store).opened(wanted)
+
+
+class Forbidden(MemoryStore):
+    """Some files may not be read by this user."""
+
+    forbidden: tuple[str, ...] = ()
+
+    def open(self, path: str) -> BinaryIO:
+        if path in self.forbidden:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return super().open(path)
+
+
+def test_what_may_not_be_read_is_read_from_its_copy_or_says_what_it_was_for() -> None:
+    store, said = Forbidden(), list[str]()
+    wanted = stored(store, 10)
+    stored(store, 10, path="copies/state/{}")
+    path = wanted[0].table.path
+    store.forbidden = (path,)
+    (opened,) = checked(store, said).opened(wanted)
+    assert opened().read(10) == content_of(0, 10)
+    [problem] = said
+    assert problem.startswith(f"{wanted[0].where} can't be read: ")
+    store.forbidden = (path, copy_path(path))
+    with pytest.raises(PermissionError) as failed:
+        checked(store).opened(wanted)
+    assert str(failed.value) == f"[Errno 13] {wanted[0].where} can't be read: Permission denied"
 
 
 def test_no_room_for_what_is_fetched_is_no_damage(tmp_path: Path) -> None:

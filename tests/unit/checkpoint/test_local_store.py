@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +29,30 @@ def test_a_folder_below_a_file_is_refused_before_anything_starts(tmp_path: Path)
     job.from_elements("a").print()
     with pytest.raises(OptionError, match=r"--checkpoint-dir, or checkpoint_dir= of job\.run"):
         job.run(str(wrong), master="threads[1]")
+
+
+def test_a_folder_that_may_not_be_read_is_not_taken_for_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is the whole listing refused for a folder of somebody else's below a disk's root."""
+    store, scandir = LocalStore(str(tmp_path)), os.scandir
+    store.create("state/a", b"1")
+    (tmp_path / "lost+found").mkdir()
+    forbidden = {str(tmp_path / "lost+found")}
+
+    def guarded(folder: Any) -> Any:
+        if str(folder) in forbidden:
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    assert [status.path for status in store.list("")] == ["state/a"]
+    assert store.list("nowhere") == []
+    assert store.list("state/a") == []
+    for folder in ("state", ""):
+        forbidden.add(str(tmp_path / folder))
+        with pytest.raises(PermissionError):
+            store.list(folder)
 
 
 def test_another_file_system_is_not_asked() -> None:

@@ -1,0 +1,38 @@
+"""Which job a command means: by its checkpoint folder, or by its name while it runs on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onceflow.cli.operate import ask_running
+from onceflow.runtime.control.messages import AskStatus
+from onceflow.runtime.environment.running_jobs import find_all
+from onceflow.runtime.errors import UsageError
+
+
+def folder_of(job: str) -> str:
+    """The checkpoint folder that is meant: of a running job by its name, if there is no folder of that name.
+    Raises UsageError if several are called so."""
+    if "/" in job or "://" in job or Path(job).exists():
+        return job
+    found = []
+    for running in find_all():
+        status = ask_running(running, AskStatus())
+        if status is not None and status["job"] == job:
+            found.append(running.checkpoint_dir)
+    if len(found) > 1:
+        raise UsageError(f"several jobs are called {job!r}: give a folder, one of {', '.join(found)}")
+    return found[0] if found else job
+
+
+JobFolder = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="The job's checkpoint folder or URL, or its name while it runs on this machine.",
+        callback=folder_of,
+    ),
+]
