@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from onceflow.runtime.api import built_in
+from onceflow.runtime.uncaught import tell_uncaught_errors
 from onceflow.runtime.version import VERSION
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ __version__ = VERSION
 
 # Silent unless the program configures logging: else librdkafka's lines would go through the live line.
 logging.getLogger("onceflow").addHandler(logging.NullHandler())
+
+tell_uncaught_errors()
 
 # What the methods of Job and Stream make sources and sinks with: the runtime itself knows no connector.
 built_in.offer(

@@ -109,7 +109,7 @@ class KafkaSink:
         if self.two_phase and not may_access(self.options().of_producers()):
             raise OptionError(
                 "two_phase=True commits past librdkafka, which is not possible with these settings of "
-                "librdkafka about how brokers are reached (docs/kafka.md has a list): leave two_phase out"
+                'librdkafka about how brokers are reached (the page "Kafka" has a list): leave two_phase out'
             )
         check_formats("encoder", value=self.value, key_format=self.key_format)
         if self.key_format is not None and self.key is None:

@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from onceflow.cli.broker_options import LOCAL, Config, LocalServers, kafka_options
 from onceflow.cli.broker_topics import TIMEOUT_MS, describe_topic
-from onceflow.cli.record_lines import as_json_line, pretty_value, value_text
+from onceflow.cli.record_lines import UndecodedError, as_json_line, pretty_value, value_text
 from onceflow.cli.registry_values import RegistryValues
 from onceflow.connectors.kafka.failures import failure
 from onceflow.connectors.kafka.options import Isolation, KafkaOptions
@@ -66,21 +66,47 @@ def consume(
     level: Isolation = "read_committed" if isolation == "read_committed" else "read_uncommitted"
     reader = _Reader(options, topic, level, partitions)
     values = RegistryValues(registry, topic) if registry else None
-    console = Console()
+    console, undecoded = Console(), _Undecoded()
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError), contextlib.closing(reader):
         for number, message in enumerate(reader.records(start, last, follow), 1):
-            _print(console, message, shape, values)
+            try:
+                _print(console, message, shape, values)
+            except UndecodedError as error:
+                undecoded.add(message, error)
+                _print(console, message, shape, None, is_undecoded=True)
             if number == count:
                 break
+    undecoded.tell()
 
 
-def _print(console: Console, message: Any, shape: str, values: RegistryValues | None) -> None:
+class _Undecoded:
+    """The records that were shown as they are."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._first = ""
+
+    def add(self, message: Any, error: UndecodedError) -> None:
+        self._count += 1
+        self._first = self._first or f"{message.topic()}-{message.partition()} @ {message.offset()}: {error}"
+
+    def tell(self) -> None:
+        """Say at the end how many there are, if there is one."""
+        if self._count:
+            shown = "values are" if self._count > 1 else "value is"
+            typer.echo(f"onceflow: {self._count} {shown} shown undecoded. The first, {self._first}", err=True)
+
+
+def _print(
+    console: Console, message: Any, shape: str, values: RegistryValues | None, is_undecoded: bool = False
+) -> None:
     if shape == "json":
-        typer.echo(as_json_line(message, values))
+        typer.echo(as_json_line(message, values, is_undecoded))
         return
     if shape == "values":
-        typer.echo(value_text(message.value(), values))
+        typer.echo(value_text(message.value(), values, is_undecoded))
         return
+    pretty = None if is_undecoded else pretty_value(message.value(), values)
     time = dt.datetime.fromtimestamp(message.timestamp()[1] / 1000, dt.UTC)
     headers = "".join(
         f"  [dim]{escape(name)}=[/dim]{escape(value_text(raw, None))}"
@@ -89,8 +115,8 @@ def _print(console: Console, message: Any, shape: str, values: RegistryValues | 
     key = "" if message.key() is None else f"  [bold]{escape(value_text(message.key(), None))}[/bold]"
     at = f"[cyan]{message.topic()}-{message.partition()}[/cyan] @ {message.offset()}"
     console.print(f"{at}  [dim]{time:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"Z[/dim]{key}{headers}", highlight=False)
-    pretty = pretty_value(message.value(), values)
-    console.print(JSON(pretty) if pretty is not None else escape(value_text(message.value(), values)))
+    mark = "[yellow]undecoded:[/yellow] " if is_undecoded else ""
+    console.print(JSON(pretty) if pretty is not None else mark + escape(value_text(message.value(), None)))
 
 
 class _Reader:

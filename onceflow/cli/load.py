@@ -12,10 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from onceflow.cli.mistakes import as_sentence, has_users_line, with_users_line
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.environment.program import Program, import_folder, imported_to_be_run
 from onceflow.runtime.errors import OnceflowError, UsageError
+from onceflow.runtime.mistakes import as_sentence, has_users_line, with_users_line
 from onceflow.runtime.nearest import nearest
 
 _FORMS = "FILE.py, FILE.py:name, package.module or package.module:name"

@@ -17,14 +17,18 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from onceflow.cli.avro_values import as_text
-from onceflow.runtime.errors import UsageError
+from onceflow.runtime.errors import OnceflowError, UsageError
+
+
+class UndecodedError(OnceflowError):
+    """A value is not what `Values` decodes."""
 
 
 class Values(Protocol):
     """How values are bytes, where they are not plain text."""
 
     def decode(self, raw: bytes) -> Any:
-        """What JSON can hold of a record's value."""
+        """What JSON can hold of a record's value. Raises UndecodedError."""
 
     def encode(self, value: Any, where: str) -> bytes:
         """The bytes of a value. Raises UsageError that begins with `where`."""
@@ -102,8 +106,9 @@ class LineReader:
         return Line(_bytes(row, "key", where), raw, theirs + ours, _time_ms(row.get("timestamp"), where))
 
 
-def as_json_line(message: Any, values: Values | None) -> str:
-    """A message of confluent_kafka as one line."""
+def as_json_line(message: Any, values: Values | None, is_undecoded: bool = False) -> str:
+    """A message of confluent_kafka as one line. `is_undecoded`: its value is in base64 in any case, so that
+    nobody takes it for a decoded one. Raises UndecodedError."""
     time = dt.datetime.fromtimestamp(message.timestamp()[1] / 1000, dt.UTC)
     row: dict[str, Any] = {
         "topic": message.topic(),
@@ -115,6 +120,8 @@ def as_json_line(message: Any, values: Values | None) -> str:
     for name, raw in fields:
         if raw is None:
             row[name] = None
+        elif name == "value" and is_undecoded:
+            row |= _as_base64(name, raw)
         elif name == "value" and values is not None:
             row[name] = values.decode(raw)
         else:
@@ -128,23 +135,29 @@ def _as_text(name: str, raw: bytes) -> dict[str, str]:
     try:
         return {name: raw.decode()}
     except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(raw).decode()}
+        return _as_base64(name, raw)
 
 
-def value_text(raw: bytes | None, values: Values | None) -> str:
-    """A key or a value on one line."""
+def _as_base64(name: str, raw: bytes) -> dict[str, str]:
+    return {f"{name}_base64": base64.b64encode(raw).decode()}
+
+
+def value_text(raw: bytes | None, values: Values | None, is_undecoded: bool = False) -> str:
+    """A key or a value on one line. As `as_json_line` otherwise."""
     if raw is None:
         return "null"
+    if is_undecoded:
+        return f"base64:{base64.b64encode(raw).decode()}"
     if values is not None:
         return as_text(values.decode(raw))
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        return f"base64:{base64.b64encode(raw).decode()}"
+        return value_text(raw, None, is_undecoded=True)
 
 
 def pretty_value(raw: bytes | None, values: Values | None) -> str | None:
-    """A value as JSON text, or None if it is neither JSON nor decoded by `values`."""
+    """A value as JSON text, or None if it is neither JSON nor decoded by `values`. Raises UndecodedError."""
     if raw is None:
         return None
     if values is not None:

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from onceflow.cli.avro_values import of_json
+from onceflow.cli.record_lines import UndecodedError
 from onceflow.connectors.formats.registry.schemas import ImportedSchema, RegisteredSchema
 from onceflow.connectors.kafka.embedded.registry.avro_rules import AvroSchema, parsed
-from onceflow.runtime.errors import OnceflowError, OptionError, Unavailable, UsageError
+from onceflow.runtime.errors import OptionError, Unavailable, UsageError
 
 _REQUEST_S = 10
 _NOT_FOUND = 404
@@ -76,7 +77,7 @@ class RegistryValues:
         self._writer: tuple[Any, AvroSchema] | None = None
 
     def decode(self, raw: bytes) -> Any:
-        """Raises OnceflowError saying why a value can't be decoded, and Unavailable if the registry can't be
+        """Raises UndecodedError saying why a value can't be decoded, and Unavailable if the registry can't be
         asked."""
         kind = self._ask_for_schema_of(raw)
         try:
@@ -84,7 +85,7 @@ class RegistryValues:
                 return msgspec.json.decode(raw[_HEADER:])
             return self._deserializer(raw, self._context)
         except Exception as error:  # the library raises what comes along
-            raise OnceflowError(f"a value is no Avro by the registry at {self._url}: {error}") from error
+            raise UndecodedError(f"a value is no Avro by the registry at {self._url}: {error}") from error
 
     def _ask_for_schema_of(self, raw: bytes) -> str | None:
         """The type of the schema, if it has one. Asked for alone, and kept by the client: what fails here but

@@ -16,15 +16,12 @@ from types import TracebackType
 from typing import Any
 
 from onceflow.runtime.explained_calls import explained
-
-WHOLE_ERROR = "ONCEFLOW_DEBUG"
-"""An environment variable: if it is set, errors are shown as Spark raises them."""
+from onceflow.runtime.uncaught import HOW_TO_SEE_ALL, WHOLE_ERROR
 
 _OURS = re.compile(r"^\s*onceflow(?:\.\w+)*\.(\w+): (.+)$", re.MULTILINE)
 _MAY_PASS = ("Retryable", "Unavailable")
 _LACKS = re.compile(r"^\s*ModuleNotFoundError: (No module named '[\w.]+')", re.MULTILINE)
 _SPARK = ("pyspark", "py4j")
-_WHOLE = f"(set {WHOLE_ERROR}=1 to see the whole error)"
 
 
 @explained
@@ -64,7 +61,7 @@ def _sentence(kind: type[BaseException], error: BaseException, where: TracebackT
     if kind.__module__.partition(".")[0] not in _SPARK or os.environ.get(WHOLE_ERROR):
         return None
     why = why_failed(error)
-    return None if why is None else f"onceflow: {_users_line(where)}{why}\n{_WHOLE}"
+    return None if why is None else f"onceflow: {_users_line(where)}{why}\n{HOW_TO_SEE_ALL}"
 
 
 def _users_line(where: TracebackType | None) -> str:

@@ -28,7 +28,7 @@ SIDES = ("left", "right")
 
 IN_MEMORY = (
     "keeps its state in memory: of --state-backend rocksdb process functions, rolling reduces, windows, "
-    "joins and loops make use (docs/state-backends.md)"
+    'joins and loops make use (see the page "State larger than memory")'
 )
 UNNAMED = "keeps state, and has no uid= of yours: a program that has changed may not find the state again"
 

@@ -19,6 +19,8 @@ _TOP_LEVEL = 1 << 30
 _GROW_MIN = 1024
 _TOUCH_AHEAD = 4096
 _PAGE_BYTES = 4096
+DECIMAL_WORDS = np.dtype([("low", np.uint64), ("high", np.int64)])
+"""How a decimal of 128 bits lies in memory: high * 2^64 + low, without the point."""
 _REFERENCES_OF_NOBODY = 2
 """The references to an array that only its column has: that one, and the argument of the question. A view is
 one more."""
@@ -48,6 +50,8 @@ def numpy_dtype(arrow: pa.DataType) -> np.dtype[Any]:
     if t.is_integer(arrow) or t.is_floating(arrow):
         word: type = arrow.to_pandas_dtype()
         return np.dtype(word)
+    if t.is_decimal128(arrow):
+        return DECIMAL_WORDS
     assert arrow.bit_width in (32, 64), f"{arrow} has no numpy type"
     return np.dtype(np.int32 if arrow.bit_width == 32 else np.int64)
 

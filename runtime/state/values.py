@@ -46,7 +46,7 @@ def value_column(arrow: pa.DataType) -> ValueColumn:
 
 
 class WordColumn:
-    """Numbers, booleans (as uint8), dates and times (as integers) in a numpy array.
+    """Numbers, booleans (as uint8), dates and times (as integers), decimals of 128 bits in a numpy array.
 
     Most columns have no null, so which rows have a value is not written down as long as all have one.
     """
@@ -180,7 +180,11 @@ def words_of(values: pa.Array) -> npt.NDArray[Any]:
 
 def array_of_words(words: npt.NDArray[Any], arrow: pa.DataType, nulls: Mask | None) -> pa.Array:
     """The inverse of `words_of`, with nulls."""
-    array = pa.array(words, mask=nulls if nulls is not None and nulls.any() else None)
+    mask = nulls if nulls is not None and nulls.any() else None
+    if pa.types.is_decimal(arrow):
+        valid = None if mask is None else pa.array(~mask).buffers()[1]
+        return pa.Array.from_buffers(arrow, len(words), [valid, pa.py_buffer(words)])
+    array = pa.array(words, mask=mask)
     if array.type == arrow:
         return array
     return array.cast(arrow) if pa.types.is_boolean(arrow) else array.view(arrow)

@@ -91,6 +91,32 @@ def test_a_registry_that_is_away_is_named_with_the_way_to_start_one(broker: Embe
     assert answer.stderr.endswith("`onceflow broker start --registry` starts one on this machine\n")
 
 
+@pytest.mark.parametrize(
+    ("shape", "shown"),
+    [
+        ("values", "base64:b25l\nbase64:dHdv\n"),
+        ("pretty", "undecoded: two"),
+        ("json", '"value_base64": "dHdv"'),
+    ],
+)
+def test_values_that_are_not_avro_are_shown_and_counted(
+    broker: EmbeddedKafka, shape: str, shown: str
+) -> None:
+    topic, nobody = f"no-avro-{shape}", f"http://127.0.0.1:{free_port()}"
+    where = ("--bootstrap-servers", broker.bootstrap_servers)
+    assert onceflow("broker", "create", topic, *where).returncode == 0
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    for value in (b"one", b"two"):
+        producer.produce(topic, value)
+    assert producer.flush(60) == 0
+    consumed = onceflow("broker", "consume", topic, "--registry", nobody, "--format", shape, *where)
+    assert consumed.returncode == 0, consumed.stderr
+    assert shown in consumed.stdout
+    assert consumed.stderr.startswith(
+        f"onceflow: 2 values are shown undecoded. The first, {topic}-0 @ 0: a value is no Avro"
+    )
+
+
 def test_wrong_use_is_one_sentence_and_exit_code_2() -> None:
     wrong = onceflow("broker", "start", "--set", "log.retention.ms")
     assert wrong.returncode == 2

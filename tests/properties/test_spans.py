@@ -72,9 +72,13 @@ class Longest(AggregateFunction[Any, int, int]):
         return accumulator
 
 
+LARGE = 10**20 + 7
+"""An amount as often needs all the words of a decimal."""
+
 AGGREGATES = {
     "n": count(),
     "total": sum_("amount"),
+    "large": sum_(pl.col("amount").cast(pl.Decimal(38, 0)) * LARGE),
     "high": max_("amount"),
     "mean": mean("amount"),
     "first": first("note"),
@@ -235,7 +239,8 @@ class NaiveSpans:
         latest = max((row[0] for row in noted), default=0)
         result = (
             key, window.start, window.end, len(rows),
-            sum(amounts) if amounts else None, max(amounts, default=None),
+            sum(amounts) if amounts else None, LARGE * sum(amounts) if amounts else None,
+            max(amounts, default=None),
             float(Fraction(sum(amounts), len(amounts))) if amounts else None,
             min(noted, key=lambda row: row[0])[4] if noted else None,
             [row for row in noted if row[0] == latest][-1][4] if noted else None,

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from fractions import Fraction
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -36,10 +37,13 @@ SCHEMA = pa.schema(
         ("note", pa.string()),
     ]
 )
+LARGE = 10**20 + 7
+"""An amount as often needs all the words of a decimal."""
 AGGREGATES = {
     "n": count(),
     "amounts": count("amount"),
     "total": sum_("amount"),
+    "large": sum_(pl.col("amount").cast(pl.Decimal(38, 0)) * LARGE),
     "low": min_("amount"),
     "high": max_("price"),
     "mean": mean("amount"),
@@ -106,6 +110,7 @@ class NaiveWindows:
         return (
             *rows[0][1:3], end - self.window.size_ms, end,
             len(rows), len(amounts), sum(amounts) if amounts else None,
+            LARGE * sum(amounts) if amounts else None,
             min(amounts, default=None), max(prices, default=None),
             float(Fraction(sum(amounts), len(amounts))) if amounts else None,
             min(noted, key=lambda row: row[0])[5] if noted else None,

@@ -7,6 +7,7 @@ keeps of it, `load` takes it back.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Protocol, Self
 
 import pyarrow as pa
@@ -44,10 +45,10 @@ def valid_arrivals(
 
 
 class SumOverflow(Exception):
-    """A sum left the range of int64; `row` is whose."""
+    """A sum left the range of its type; `row` is whose."""
 
-    def __init__(self, row: int, total: int) -> None:
-        super().__init__(f"the sum {total} does not fit 64 bits")
+    def __init__(self, row: int, total: int | Decimal, room: str) -> None:
+        super().__init__(f"the sum {total} does not fit {room}")
         self.row = row
         self.column = ""
         """The output column: filled in by who knows it."""

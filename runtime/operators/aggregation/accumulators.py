@@ -18,7 +18,13 @@ from onceflow.runtime.operators.aggregation.evicted_rows import EvictedRows
 from onceflow.runtime.operators.aggregation.kept_values import DistinctValues, ValueLists
 from onceflow.runtime.operators.aggregation.quantiles import Quantiles
 from onceflow.runtime.operators.aggregation.sketches import Hll, Kll, Sketches
-from onceflow.runtime.operators.aggregation.sums import FloatMean, FloatSum, IntegerMean, IntegerSum
+from onceflow.runtime.operators.aggregation.sums import (
+    DecimalSum,
+    FloatMean,
+    FloatSum,
+    IntegerMean,
+    IntegerSum,
+)
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.cells import add_at, count_at
 from onceflow.runtime.state.columns import FreezableColumn, is_word
@@ -42,6 +48,8 @@ def accumulator(aggregate: BuiltinAggregate, argument: pa.DataType | None) -> Ac
         case Kind.COUNT:
             return Count()
         case Kind.SUM:
+            if argument is not None and pa.types.is_decimal(argument):
+                return DecimalSum(argument.scale)
             return FloatSum() if is_float else IntegerSum()
         case Kind.MEAN:
             return FloatMean() if is_float else IntegerMean()

@@ -90,10 +90,11 @@ def count(column: str | pl.Expr | None = None) -> BuiltinAggregate:
 
 @explained
 def sum_(column: str | pl.Expr) -> BuiltinAggregate:
-    """The sum: int64 over integers and booleans, double over floats; null if every value is null.
+    """The sum: int64 over integers and booleans, double over floats, over decimals exactly a decimal of 38
+    digits, as many of them behind the point as there were; null if every value is null.
 
-    A sum that does not fit int64 fails the job and names the key: the sum never wraps around. An
-    expression that is summed is computed by polars before, whose integers do wrap around.
+    A sum that does not fit int64 or the 38 digits fails the job and names the key: the sum never wraps
+    around. An expression that is summed is computed by polars before, whose integers do wrap around.
     """
     return BuiltinAggregate(Kind.SUM, column)
 
@@ -115,7 +116,10 @@ def max_(column: str | pl.Expr) -> BuiltinAggregate:
 
 @explained
 def mean(column: str | pl.Expr) -> BuiltinAggregate:
-    """The mean as double, over integers from an exact sum of any size; null if every value is null."""
+    """The mean as double, over integers from an exact sum of any size; null if every value is null.
+
+    Over decimals there is none, since no one scale is right: divide `sum_` by `count`, or cast the column.
+    """
     return BuiltinAggregate(Kind.MEAN, column)
 
 

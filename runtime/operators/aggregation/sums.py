@@ -1,7 +1,9 @@
-"""Sums and means as columns: exact over integers, in the order of arrival over floats."""
+"""Sums and means as columns: exact over integers and decimals, in the order of arrival over floats."""
 
 from __future__ import annotations
 
+from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,15 @@ import pyarrow as pa
 from onceflow.runtime.operators.aggregation.accumulator import Arrivals, OneColumn, Parts, SumOverflow
 from onceflow.runtime.records import Indices, Int64s
 from onceflow.runtime.state.cells import add_at, count_at
-from onceflow.runtime.state.columns import FreezableColumn
+from onceflow.runtime.state.columns import DECIMAL_WORDS, FreezableColumn
 from onceflow.runtime.state.values import WordColumn, words_of
+from onceflow.runtime.types.value_types import DECIMAL_PRECISION
 
 _INT64_MAX = (1 << 63) - 1
 _LOW = np.int64(0xFFFFFFFF)
 _WORD = np.int64(32)
+_SUSPICIOUS = 10**DECIMAL_PRECISION >> 96
+"""A decimal whose highest limb is nearer to 0 fits."""
 
 
 class IntegerSum(OneColumn):
@@ -60,8 +65,36 @@ class IntegerSum(OneColumn):
         wrong = np.flatnonzero((high < -(1 << 31)) | (high >= 1 << 31))
         if len(wrong):
             at = int(wrong[0])
-            raise SumOverflow(int(touched[at]), (int(high[at]) << 32) + int(low[at]))
+            raise SumOverflow(int(touched[at]), (int(high[at]) << 32) + int(low[at]), "64 bits")
         self._sums.values[touched] = (high << _WORD) | low
+
+
+class DecimalSum(OneColumn):
+    """An exact sum of decimals of one scale. A total of more than 38 digits at the end of a batch raises
+    SumOverflow. Adds in four limbs of 32 bits, which can't overflow."""
+
+    def __init__(self, scale: int) -> None:
+        self._type = pa.decimal128(DECIMAL_PRECISION, scale)
+        self._sums = WordColumn(self._type)
+        super().__init__(self._sums)
+
+    def update(self, arrivals: Arrivals) -> None:
+        assert arrivals.values is not None
+        touched, place = np.unique(arrivals.rows, return_inverse=True)
+        totals = _limbs(self._sums.values[touched])
+        for limb, more in zip(totals, _limbs(words_of(arrivals.values.cast(self._type))), strict=True):
+            add_at(limb, place, more)
+        for lower, upper in pairwise(totals):
+            upper += lower >> _WORD
+            lower &= _LOW
+        for at in np.flatnonzero(np.abs(totals[-1]) >= _SUSPICIOUS).tolist():
+            whole = sum(int(limb) << 32 * i for i, limb in enumerate(totals[:, at]))
+            if abs(whole) >= 10**DECIMAL_PRECISION:
+                total = Decimal(f"{whole}E{-self._type.scale}")
+                raise SumOverflow(int(touched[at]), total, f"{DECIMAL_PRECISION} digits")
+        words = np.ascontiguousarray(totals.T, np.uint32)
+        self._sums.values[touched] = words.view(DECIMAL_WORDS)[:, 0]
+        self._sums.mark(arrivals.rows, arrivals.all_new)
 
 
 class FloatSum(OneColumn):
@@ -107,6 +140,13 @@ class IntegerMean(Parts):
     def results(self, rows: Indices) -> pa.Array:
         total = self._high.values.take(rows) * float(1 << 32) + self._low.values.take(rows)
         return _mean(total, self._count.values.take(rows))
+
+
+def _limbs(decimals: npt.NDArray[Any]) -> Int64s:
+    """Decimals as four rows of 32 bits each, the lowest first, of which the last has the sign."""
+    limbs = decimals.view(np.uint32).reshape(-1, 4).T.astype(np.int64)
+    limbs[-1] = decimals.view(np.int32)[3::4]
+    return limbs
 
 
 def _halves(values: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:

@@ -18,7 +18,7 @@ from onceflow.runtime.operators.aggregation.aggregates import (
 from onceflow.runtime.operators.aggregation.returned_types import returned_type
 from onceflow.runtime.state.columns import is_word
 from onceflow.runtime.state.hashing import is_hashable
-from onceflow.runtime.types.value_types import ValueType
+from onceflow.runtime.types.value_types import DECIMAL_PRECISION, ValueType
 
 NEVER_NULL = (Kind.COUNT, Kind.COUNT_DISTINCT, Kind.APPROX_COUNT_DISTINCT)
 """Aggregates that are 0 without any value."""
@@ -149,8 +149,10 @@ def _result_type(kind: Kind, argument: pa.Field, where: str) -> pa.DataType:
     match kind:
         case Kind.COUNT:
             return pa.int64()
-        case Kind.SUM | Kind.MEAN if is_number:
-            return pa.float64() if kind is Kind.MEAN or t.is_floating(arrow) else pa.int64()
+        case Kind.SUM if is_number:
+            return pa.float64() if t.is_floating(arrow) else pa.int64()
+        case Kind.SUM if t.is_decimal(arrow) and not t.is_decimal256(arrow):
+            return pa.decimal128(DECIMAL_PRECISION, arrow.scale)
         case Kind.FIRST | Kind.LAST:
             return arrow
         case Kind.COLLECT_LIST:
@@ -159,11 +161,20 @@ def _result_type(kind: Kind, argument: pa.Field, where: str) -> pa.DataType:
             return pa.int64()
         case Kind.APPROX_COUNT_DISTINCT if is_hashable(arrow):
             return pa.int64()
-        case Kind.QUANTILE | Kind.APPROX_QUANTILE if is_number:
+        case Kind.MEAN | Kind.QUANTILE | Kind.APPROX_QUANTILE if is_number:
             return pa.float64()
         case Kind.MIN | Kind.MAX if is_word(arrow) or _is_comparable_object(arrow):
             return arrow
-    raise GraphError(f"{where}={kind}: {argument.name!r} is {arrow}, over which there is no {kind}")
+    raise GraphError(
+        f"{where}={kind}: {argument.name!r} is {arrow}, over which there is no {kind}{_instead(arrow)}"
+    )
+
+
+def _instead(arrow: pa.DataType) -> str:
+    """A way out for decimals, of which there is each sum, but no mean and no quantile."""
+    if not pa.types.is_decimal128(arrow):
+        return ""
+    return ": cast it, with polars as pl, as in col(...).cast(pl.Float64); its sum_ is exact"
 
 
 def _is_comparable_object(arrow: pa.DataType) -> bool:

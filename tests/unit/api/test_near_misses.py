@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from onceflow import Job, WatermarkStrategy, tumbling
-from onceflow.cli.mistakes import as_sentence
 from onceflow.runtime.api import near_misses
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.mistakes import as_sentence
 from onceflow.sinks.print import PrintSink
 
 

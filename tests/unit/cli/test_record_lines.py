@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.cli.record_lines import Line, LineReader, as_json_line, pretty_value, value_text
+from onceflow.cli.record_lines import (
+    Line,
+    LineReader,
+    UndecodedError,
+    as_json_line,
+    pretty_value,
+    value_text,
+)
 from onceflow.runtime.errors import UsageError
 
 BYTES = st.none() | st.binary(max_size=20) | st.text(max_size=10).map(str.encode)
@@ -103,6 +110,30 @@ def test_values_for_eyes() -> None:
     assert pretty_value(b'{"a": 1}', None) == '{"a": 1}'
     assert pretty_value(b"plain", None) is None
     assert pretty_value(None, None) is None
+
+
+class Numbers:
+    """Values that are numbers."""
+
+    def decode(self, raw: bytes) -> Any:
+        if not raw.isdigit():
+            raise UndecodedError(f"{raw!r} is no number")
+        return int(raw)
+
+    def encode(self, value: Any, where: str) -> bytes:
+        return str(int(value)).encode()
+
+
+def test_what_can_not_be_decoded_is_marked_and_written_again_as_it_was() -> None:
+    numbers, junk = Numbers(), Message(b"k", b"junk")
+    assert json.loads(as_json_line(Message(b"k", b"7"), numbers))["value"] == 7
+    for decoding in (as_json_line, lambda each, by: value_text(each.value(), by)):
+        with pytest.raises(UndecodedError):
+            decoding(junk, numbers)
+    line = as_json_line(junk, None, is_undecoded=True)
+    assert json.loads(line)["value_base64"] == "anVuaw=="
+    assert reader(as_json=True, values=numbers).read(1, line.encode()).value == b"junk"
+    assert value_text(b"junk", None, is_undecoded=True) == "base64:anVuaw=="
 
 
 def test_a_json_value_is_written_as_compact_as_it_was_given() -> None:

@@ -377,6 +377,10 @@ def test_large_windows_are_emitted_in_bounded_pieces():
     [
         ({"n": sum_("amont")}, r"'totals'.*no column 'amont' \(did you mean 'amount'\?\)"),
         ({"n": sum_("note")}, "'note' is string, over which there is no sum_"),
+        (
+            {"n": mean(pl.col("amount").cast(pl.Decimal(9, 2)))},
+            "there is no mean: cast it.*its sum_ is exact",
+        ),
         ({"n": sum_(pl.col("prize") * 2)}, r"no column 'prize' \(did you mean 'price'\?\)"),
         ({"n": sum_(pl.col("price").sum())}, "one value for each row"),
         ({"n": sum_(pl.col("note") * 2)}, "arithmetic"),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 import traceback
 from pathlib import Path
 
-import onceflow
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.nearest import nearest
 
 _OURS = tuple(
     Path(folder, part).resolve()
-    for folder in onceflow.__path__
+    for folder in sys.modules["onceflow"].__path__
     for part in ("", "runtime", "connectors", "sinks")  # links, where it is installed from its repository
 )
 
