@@ -1,8 +1,9 @@
-"""The product's keyed operators go on exactly after a restore at any parallelism."""
+"""The product's keyed operators go on exactly after a restore at any parallelism, on every backend."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import pyarrow as pa
 import pytest
@@ -15,9 +16,16 @@ from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.operators.triggers.built_in import at_watermark, every_rows
 from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.operators.windows.window import WindowAggregate
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.testing.conformance import OPERATOR_CHECKS, OperatorUnderTest
+from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 
 SCHEMA = pa.schema([("user", pa.string()), ("amount", pa.int64())])
+BACKENDS: dict[str, Callable[[], AbstractContextManager[StateBackend]]] = {
+    "heap": lambda: nullcontext(UNLIMITED),
+    "increments": lambda: nullcontext(INCREMENTAL),
+    "rocksdb": tight_rocksdb,
+}
 STEPS = [
     ([("a", 1, 100), ("b", 2, 150), ("c", 3, 9_000)], 90),
     ([("a", 4, 9_999), ("d", 5, 10_000)], 9_998),
@@ -42,7 +50,10 @@ def batch(rows: list[tuple[str, int | None, int]]) -> pa.RecordBatch:
     ],
     ids=["tumbling", "sliding", "session", "lateness", "trigger"],
 )
-def test_windows(check: Callable[[OperatorUnderTest], None], window: Window, firings: Firings) -> None:
+@pytest.mark.parametrize("state", ["heap", "increments", "rocksdb"])
+def test_windows(
+    check: Callable[[OperatorUnderTest], None], window: Window, firings: Firings, state: str
+) -> None:
     aggregates = {
         "n": count(),
         "total": sum_("amount"),
@@ -52,4 +63,5 @@ def test_windows(check: Callable[[OperatorUnderTest], None], window: Window, fir
     }
     windows = WindowAggregate("w", ("user",), window, aggregates, SCHEMA, firings=firings)
     steps = [(batch(rows), [row[2] for row in rows], watermark_ms) for rows, watermark_ms in STEPS]
-    check(OperatorUnderTest(windows.create, ["user"], steps))
+    with BACKENDS[state]() as backend:
+        check(OperatorUnderTest(windows.create, ["user"], steps, state=backend))

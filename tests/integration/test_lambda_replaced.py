@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.integration.test_examples import consume
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "lambda_replaced.py"
 PARTITIONS, RECORDS = 3, 3_000
+FIRST_DAY, YEARS = date(2019, 1, 1), 7
 
 
 def test_a_table_becomes_state_and_the_stream_takes_over_at_the_exact_offset(
@@ -30,7 +32,8 @@ def test_a_table_becomes_state_and_the_stream_takes_over_at_the_exact_offset(
     ends: dict[int, int] = defaultdict(int)
     for _ in range(RECORDS):
         partition = chance.choices(range(PARTITIONS), [1, 2, 3])[0]
-        row = {"user": f"user-{chance.randrange(200)}", "cents": chance.randrange(10_000)}
+        day = str(FIRST_DAY + timedelta(days=len(placed) * YEARS * 365 // RECORDS))
+        row = {"user": f"user-{chance.randrange(200)}", "cents": chance.randrange(10_000), "day": day}
         producer.produce(source, json.dumps(row).encode(), partition=partition)
         placed.append({**row, "topic": source, "partition": partition, "offset": ends[partition]})
         ends[partition] += 1
@@ -39,6 +42,8 @@ def test_a_table_becomes_state_and_the_stream_takes_over_at_the_exact_offset(
     history = [row for row in placed if row["offset"] < cut[row["partition"]]]
     table, savepoint = str(tmp_path / "purchases.parquet"), str(tmp_path / "summed")
     pq.write_table(pa.Table.from_pylist(history), table)
+    days = [date.fromisoformat(row["day"]) for row in history]
+    assert max(days) - min(days) > timedelta(days=5 * 365), "the table has five years"
 
     offsets = sum_up(spark, table, savepoint)
     assert offsets == {source: {str(partition): end for partition, end in cut.items()}}

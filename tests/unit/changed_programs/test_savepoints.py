@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onceflow.cli import savepoints
+from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.log import CheckpointCompleted, JobCreated, encode_entry, entry_path
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
@@ -215,6 +216,25 @@ def test_a_pinned_savepoint_outlives_the_checkpoints_of_its_job(
     delete_savepoint(savepoint_at(str(pinned)))
     assert not any((folder.path / path).exists() for path in files), "its deletion frees them"
     assert not pinned.exists()
+
+
+def test_a_pin_reads_and_copies_no_state_so_its_size_does_not_matter(
+    folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = folder.run(windows(total=sum_("amount")), *FIRST).result.last_checkpoint_id
+    touched: list[str] = []
+    for name in ("open", "create_file", "link", "read"):
+        original = getattr(LocalStore, name)
+
+        def noted(store: Any, *arguments: Any, original: Any = original) -> Any:
+            touched.extend(path for path in map(str, arguments) if path.endswith(".arrows"))
+            return original(store, *arguments)
+
+        monkeypatch.setattr(LocalStore, name, noted)
+    pin_savepoint(open_store(str(folder.path)), ManualClock(5), last)
+    assert touched == []
+    copy_savepoint(open_store(str(folder.path)), open_store(str(folder.path / "copy")), ManualClock(5), last)
+    assert touched, "a copy does"
 
 
 def test_what_the_job_still_needs_stays_when_a_savepoint_goes(folder: Any, pinned: Path) -> None:
