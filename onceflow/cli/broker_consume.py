@@ -31,6 +31,7 @@ Registry = Annotated[
     str | None, typer.Option(help="A schema registry's URL: values are Avro by Confluent's wire format.")
 ]
 Format = Literal["pretty", "json", "values"]
+_Start = Earliest | Latest | AtTime
 
 
 def consume(
@@ -62,13 +63,14 @@ def consume(
     shape = "json" if as_json else shape or ("pretty" if sys.stdout.isatty() else "json")
     if shape not in ("pretty", "json", "values"):
         raise UsageError(f"--format {shape} must be pretty, json or values")
+    begin = _start_of(start)
     options = kafka_options(bootstrap_servers, librdkafka)
     level: Isolation = "read_committed" if isolation == "read_committed" else "read_uncommitted"
     reader = _Reader(options, topic, level, partitions)
     values = RegistryValues(registry, topic) if registry else None
     console, undecoded = Console(), _Undecoded()
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError), contextlib.closing(reader):
-        for number, message in enumerate(reader.records(start, last, follow), 1):
+        for number, message in enumerate(reader.records(begin, last, follow), 1):
             try:
                 _print(console, message, shape, values)
             except UndecodedError as error:
@@ -77,6 +79,14 @@ def consume(
             if number == count:
                 break
     undecoded.tell()
+
+
+def _start_of(text: str) -> _Start:
+    if text in ("earliest", "latest") or text.startswith("timestamp:"):
+        start = parse_start(text, None)
+        assert isinstance(start, _Start)
+        return start
+    raise UsageError(f"--start {text} must be earliest, latest or a time, as timestamp:2026-01-31T00:00:00Z")
 
 
 class _Undecoded:
@@ -140,7 +150,7 @@ class _Reader:
         self._consumer.close()
         self._cluster.close()
 
-    def records(self, start: str, last: int | None, follow: bool) -> Iterator[Any]:
+    def records(self, start: _Start, last: int | None, follow: bool) -> Iterator[Any]:
         """Messages, in the order of each partition. Without `follow`: up to the end as it is now."""
         ends = self._cluster.offsets(self._keys, "latest", self._isolation)
         first = self._cluster.offsets(self._keys, "earliest", self._isolation)
@@ -185,13 +195,10 @@ class _Reader:
             if not follow and (error is not None or message.offset() + 1 >= ends[key]):
                 open_ones.discard(key)
 
-    def _begin(self, start: str, first: dict[Any, int], ends: dict[Any, int]) -> dict[Any, int]:
-        parsed = parse_start(start, None)
-        if isinstance(parsed, Earliest):
+    def _begin(self, start: _Start, first: dict[Any, int], ends: dict[Any, int]) -> dict[Any, int]:
+        if isinstance(start, Earliest):
             return first
-        if isinstance(parsed, Latest):
+        if isinstance(start, Latest):
             return ends
-        if not isinstance(parsed, AtTime):
-            raise UsageError(f"--start {start} must be earliest, latest or timestamp:...")
-        found = self._cluster.offsets(self._keys, parsed.time_ms, self._isolation)
+        found = self._cluster.offsets(self._keys, start.time_ms, self._isolation)
         return {key: ends[key] if offset < 0 else offset for key, offset in found.items()}

@@ -121,6 +121,11 @@ def test_wrong_use_is_one_sentence_and_exit_code_2() -> None:
     wrong = onceflow("broker", "start", "--set", "log.retention.ms")
     assert wrong.returncode == 2
     assert wrong.stderr == "onceflow: --set log.retention.ms has no value: write it as --set NAME=VALUE\n"
+    wrong = onceflow("broker", "consume", "t", "--start", "group")
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith(
+        "onceflow: --start group must be earliest, latest or a time, as timestamp:"
+    )
 
 
 def test_where_nobody_answers_on_this_machine_it_says_how_to_start_a_kafka() -> None:
