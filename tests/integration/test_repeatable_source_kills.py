@@ -66,8 +66,9 @@ def check(
     folder: Path,
     restart_server: Callable[[], None] = lambda: None,
     history: int = 0,
+    pause_s: float = 0.05,
 ) -> None:
-    """`history`: how many numbers below 0 are there before those of `send`."""
+    """`history`: how many numbers below 0 are there before those of `send`. `pause_s`: between two of it."""
     parallelism = cycle([2, 1, 3])
 
     def start() -> Any:
@@ -80,7 +81,7 @@ def check(
             parallelism=next(parallelism),
         )
 
-    producer = Producer(lambda: nullcontext(send), pause_s=0.05)
+    producer = Producer(lambda: nullcontext(send), pause_s=pause_s)
 
     def is_done() -> bool:
         return len(seen(folder / "out")) >= producer.sent + history
@@ -123,16 +124,16 @@ def test_each_number_of_files_elsewhere_counts_once(
 
         def send(number: int) -> int:
             """An object is there whole or not at all; on HDFS it gets its name when it is whole."""
-            text, name = lines(number, AT_ONCE).encode(), f"{number:08d}.jsonl"
+            text, name = lines(number, 100).encode(), f"{number:08d}.jsonl"
             if where == "s3":
                 fs.pipe_file(f"{root}/{name}", text)
             else:
                 fs.pipe_file(f"{root}-new/{name}", text)
                 fs.mv(f"{root}-new/{name}", f"{root}/{name}")
-            return AT_ONCE
+            return 100
 
         places = ["files", f"{url}/*.jsonl", json.dumps(server.options)]
-        check([DRIVER] * 21, places, send, start_job, engine, tmp_path)
+        check([DRIVER] * 21, places, send, start_job, engine, tmp_path, pause_s=0.4)
 
 
 @pytest.mark.soak

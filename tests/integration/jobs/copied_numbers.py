@@ -36,8 +36,7 @@ def build(arguments: list[str]) -> Job:
         numbers = job.source(both, uid="numbers", rate_limit="1000/s")
     else:
         pattern, options = places
-        numbers = job.from_files(
-            pattern, Number, watch="100 ms", storage_options=json.loads(options), uid="numbers"
-        )
+        far = {"watch": "500 ms" if "://" in pattern else "100 ms", "storage_options": json.loads(options)}
+        numbers = job.from_files(pattern, Number, uid="numbers", **far)
     numbers.to_files(output, format="jsonl", uid="out")
     return job
