@@ -138,7 +138,7 @@ def test_rows_that_somebody_deletes_meanwhile_do_not_come_back(
 def test_who_joins_the_same_files_at_once_doubles_nothing(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As an older driver does that stood still."""
+    """An older driver that stood still may do it."""
     exchange = small_files._exchange
 
     def meanwhile() -> None:
@@ -203,7 +203,7 @@ def test_the_next_attempt_takes_no_joined_file_for_one_of_a_dead_attempt(shop: S
 
 @pytest.mark.parametrize("to", [3, 5])
 def test_a_job_goes_back_over_it(to: int, shop: Shop) -> None:
-    """To a checkpoint before it, and to the one that it is of."""
+    """It goes to a checkpoint before it, and to the one that it is of."""
     shop.join()
     shop.job.checkpoint(6, [order(6)])
     again = TableJob(shop.sink, ORDERS, 2, 7)
