@@ -51,7 +51,7 @@ def test_what_is_kept_by_key_is_right_and_what_is_appended_is_doubled_where_it_m
 
     command = ["--from", str(to), "--accept-duplicates-after", str(to)]
     back = start(300, *command)
-    assert back.wait_event("went_back")["doubled"] == ["appended"]
+    assert set(back.wait_event("went_back")["doubled"]) == {"appended"}
     back.wait_event("checkpoint_completed", after=back.mark)
     back.kill_group()
     back.wait()
