@@ -47,8 +47,9 @@ class IcebergSink:
     `create_table`: make the table, and its namespace, if it is not there, partitioned by `partition_by`:
     columns, or year(column), month, day, hour, "bucket(16, column)", "truncate(4, column)".
     `schema_evolution`: "add" gives the table columns that the rows have and it does not; else these are
-    refused, as is every other difference that would change a value. `expire`: take snapshots that are older
-    than this ("7 d") out of the table's metadata.
+    refused, as is every other difference that would change a value. `compact_every`: after so many commits,
+    make few large files of many small ones, of those that onceflow has written. `expire`: take snapshots that
+    are older than this ("7 d") out of the table's metadata.
     """
 
     catalog: str | Mapping[str, str] = field(repr=False)
@@ -59,6 +60,7 @@ class IcebergSink:
     schema_evolution: Literal["add"] | None = None
     expire: str | int | None = None
     order_by: str | None = None
+    compact_every: int | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.catalog, str | Mapping) and self.catalog):
@@ -76,6 +78,10 @@ class IcebergSink:
                 f"IcebergSink: expire={self.expire!r} is less than an hour, and would take snapshots from "
                 "under whoever reads the table: say 1 h or more"
             )
+        if self.compact_every is not None and not (
+            type(self.compact_every) is int and self.compact_every >= 2
+        ):
+            raise OptionError(f"IcebergSink: compact_every={self.compact_every!r} must be 2 commits or more")
         if self.order_by is not None and not self.key:
             raise OptionError(
                 f"IcebergSink: order_by={self.order_by!r} says which row of a key counts: give key=, too"
@@ -135,6 +141,7 @@ class IcebergSink:
             may_add_columns=self.schema_evolution == "add",
             expire_ms=None if self.expire is None else duration_ms(self.expire, "expire"),
             order_by=self.order_by,
+            compact_every=self.compact_every,
         )
 
 

@@ -209,7 +209,7 @@ CONNECTORS = (
         "Iceberg tables of a catalog in SQLite, read by DuckDB and pyiceberg, and kills inside commits",
         "unit/sinks/test_iceberg conformance/test_iceberg_sink integration/test_table_kills",
         """catalog_errors data_files iceberg.settings iceberg_committer iceberg_writer key_rewrite
-        iceberg_ledger opened_iceberg partition_values snapshot_expiry""",
+        iceberg_ledger opened_iceberg partition_values iceberg_upkeep branch_swap""",
     ),
     Covered(
         "handing rows on in the driver: one suite for what is printed and what is collected",

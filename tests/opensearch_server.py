@@ -1,4 +1,4 @@
-"""A real OpenSearch for tests."""
+"""A real OpenSearch, and a real Elasticsearch, for tests."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ import urllib3
 
 from tests.java_server import JavaServer
 
-_PORTS = range(9_201, 9_299)
-"""The program takes its port from these."""
+_PORTS, _PORTS_BETWEEN_NODES = range(9_201, 9_299), range(9_301, 9_399)
+"""The program takes its ports from these. No connection of another program is given one of them meanwhile, as
+it may be with a port that the system chooses: a server that was killed has to get its ports again."""
 
 
 class OpenSearchServer(JavaServer):
     """One node on a port of loopback."""
 
     program = "opensearch-2.19.1"
+    main_class = "org.codelibs.opensearch.runner.OpenSearchRunner"
+    settings_file = "opensearch.yml"
+    in_container = "opensearch"
+    """See container_of; empty: it is always a process."""
 
     def __init__(self) -> None:
-        self.port = next(port for port in random.sample(_PORTS, len(_PORTS)) if _is_free(port))
+        self.port = _free_port(_PORTS)
         self._pool = urllib3.PoolManager(retries=False)
-        super().__init__("opensearch", [self.port])
+        super().__init__(self.in_container, [self.port])
         settings = self.folder / "node_1" / "config"
         settings.mkdir(parents=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            between_nodes = free.getsockname()[1]
-        (settings / "opensearch.yml").write_text(
-            f"transport.port: {between_nodes}\ndiscovery.type: single-node\nnetwork.host: 127.0.0.1\n"
+        (settings / self.settings_file).write_text(
+            f"transport.port: {_free_port(_PORTS_BETWEEN_NODES)}\n"
+            "discovery.type: single-node\nnetwork.host: 127.0.0.1\n"
             "cluster.routing.allocation.disk.threshold_enabled: false\n"
         )
 
@@ -43,7 +46,7 @@ class OpenSearchServer(JavaServer):
     def command(self) -> Sequence[str]:
         return [
             *("-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-            "org.codelibs.opensearch.runner.OpenSearchRunner",
+            self.main_class,
             *("-basePath", str(self.folder), "-numOfNode", "1", "-clusterName", "onceflow"),
             *("-baseHttpPort", str(self.port - 1)),
         ]
@@ -71,6 +74,19 @@ class OpenSearchServer(JavaServer):
                 return found
             told = self.ask("POST", "/_search/scroll", {"scroll": "1m", "scroll_id": told["_scroll_id"]})
         return found
+
+
+class ElasticsearchServer(OpenSearchServer):
+    """The last one that is free software."""
+
+    program = "elasticsearch-7.10.2"
+    main_class = "org.codelibs.elasticsearch.runner.ElasticsearchClusterRunner"
+    settings_file = "elasticsearch.yml"
+    in_container = ""
+
+
+def _free_port(ports: Sequence[int]) -> int:
+    return next(port for port in random.sample(ports, len(ports)) if _is_free(port))
 
 
 def _is_free(port: int) -> bool:

@@ -26,18 +26,18 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
+from onceflow.connectors.iceberg.branch_swap import swap
 from onceflow.connectors.iceberg.catalog_errors import asking, committing
 from onceflow.connectors.iceberg.data_files import FOLDER, Describe, as_manifest_entry, file_store
 from onceflow.connectors.iceberg.earlier_snapshot import snapshot_at
 from onceflow.connectors.iceberg.iceberg_ledger import committed_in, named_checkpoint, says
+from onceflow.connectors.iceberg.iceberg_upkeep import IcebergUpkeep
 from onceflow.connectors.iceberg.key_rewrite import touched_files
 from onceflow.connectors.iceberg.opened_iceberg import add_columns, open_iceberg, where_of
 from onceflow.connectors.iceberg.partition_values import IcebergPartitioning
 from onceflow.connectors.iceberg.settings import ICEBERG_TYPES, IcebergSettings
-from onceflow.connectors.iceberg.snapshot_expiry import SnapshotExpiry
 from onceflow.connectors.tables.append_writer import written_files
 from onceflow.connectors.tables.changes import Changes, read_changes
 from onceflow.connectors.tables.columns import fitted
@@ -46,8 +46,6 @@ from onceflow.connectors.tables.file_names import FileNames, ledger_name
 from onceflow.runtime.contracts import Committable, CommitterContext
 from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.errors import DataLossError, Fatal, Fenced
-
-_BRANCH = "main"
 
 
 class IcebergCommitter:
@@ -60,7 +58,7 @@ class IcebergCommitter:
         self._where = where_of(settings, context.uid)
         self._ledger = ledger_name(context.lineage, context.uid)
         self._numbers = itertools.count()
-        self._expiry = SnapshotExpiry(settings, self._where)
+        self._upkeep = IcebergUpkeep(settings, self._ledger, self._where)
         self._table: Table | None = None
         """The table as it was when the ledger was asked; None: it has to be asked first."""
         add_columns(open_iceberg(settings, context.schema, context.uid), settings, context.uid)
@@ -92,7 +90,7 @@ class IcebergCommitter:
                 transaction = self._appended(table, checkpoint_id, files)
         with committing(self._where):
             self._swap(table, transaction, checkpoint_id)
-        self._expiry.on_commit()
+        self._upkeep.on_commit()
 
     def take_back(self, checkpoint_id: int, went_back: WentBack, committables: Sequence[Committable]) -> None:
         """See TakingBackCommitter: the branch goes back to an older snapshot, in one commit with the ledger.
@@ -110,18 +108,11 @@ class IcebergCommitter:
             self._swap(table, transaction, checkpoint_id)
 
     def close(self) -> None:
-        self._expiry.close()
+        self._upkeep.close()
 
     def _swap(self, table: Table, transaction: Transaction, checkpoint_id: int) -> None:
         transaction.set_properties(says(self._ledger, checkpoint_id))
-        seen = table.metadata.refs.get(_BRANCH)
-        requirements = (
-            AssertTableUUID(uuid=table.metadata.table_uuid),
-            AssertRefSnapshotId(
-                **{"ref": _BRANCH, "snapshot-id": None if seen is None else seen.snapshot_id}
-            ),
-        )
-        self._catalog.commit_table(table, requirements, transaction._updates)
+        swap(self._catalog, table, transaction)
 
     # --- Without a key ---
 

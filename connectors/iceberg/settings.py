@@ -25,6 +25,7 @@ class IcebergSettings:
     may_add_columns: bool
     expire_ms: int | None
     order_by: str | None = None
+    compact_every: int | None = None
 
     def open_catalog(self) -> Catalog:
         """Raises what the catalog's client raises."""

@@ -52,9 +52,15 @@ class KilledJob:
         fs, root = fsspec.core.url_to_fs(self._url, **self._options)
         self._listers = [FileLister(fs, f"{root}/{kind}") for kind in kinds]
 
-    def run(self, kills: list[str], rate: int, master: str) -> None:
-        """Each kill comes at any time after a checkpoint."""
-        chance = random.Random(len(kills))
+    def run(
+        self, kills: list[str], rate: int, master: str, *, seed: int = 2, then: int | None = None
+    ) -> None:
+        """Each kill comes at any time after a checkpoint.
+
+        `then`: the driver is killed once more and goes on at this rate, so that much more input can be there
+        than the kills take. Without it the input may end before they are over, and nothing is judged.
+        """
+        chance = random.Random(seed)
         with contextlib.ExitStack() as stack:
             for lister in self._listers:
                 stack.enter_context(lister)
@@ -63,7 +69,9 @@ class KilledJob:
                 for _ in range(chance.randint(1, 4)):
                     job.wait_event("checkpoint_completed", after=job.mark)
                 job = self._kill(kind, job, chance, lambda: self._start(rate, master))
-            assert job.wait(300) == 0, job.story()
+            if then is not None:
+                job = self._kill("driver and slots", job, chance, lambda: self._start(then, master))
+            assert job.wait(600) == 0, job.story()
         self._check()
 
     def _start(self, rate: int, master: str) -> Any:
@@ -159,23 +167,23 @@ def test_twenty_two_kills_of_driver_and_slots(
 
 @pytest.mark.spark
 @pytest.mark.soak
-@pytest.mark.timeout(900)
-def test_twenty_one_kills_here(start_job: Any, tmp_path: Path) -> None:
-    job = KilledJob(start_job, tmp_path / "ck", (str(tmp_path / "out"), {}), sorted(KINDS), 250_000)
-    job.run([*KILLS] * 7, 1_000, "local[2]")
-    check_folder(tmp_path / "out", 250_000)
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("seed", range(3))
+def test_twenty_one_kills_here(seed: int, start_job: Any, tmp_path: Path) -> None:
+    job = KilledJob(start_job, tmp_path / "ck", (str(tmp_path / "out"), {}), sorted(KINDS), 450_000)
+    job.run([*KILLS] * 7, 1_000, "local[2]", seed=seed, then=5_000)
+    check_folder(tmp_path / "out", 450_000)
 
 
 @pytest.mark.spark
 @pytest.mark.soak
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2_400)
 def test_twenty_one_kills_on_s3(server: S3Server, start_job: Any, tmp_path: Path) -> None:
     bucket = server.new_bucket()
     place = (f"s3://{bucket}/out", server.options)
-    job = KilledJob(
-        start_job, tmp_path / "ck", place, ["columns", "packed", "joined", "joined_blocks"], 250_000
-    )
-    job.run([*KILLS] * 7, 1_000, "local[2]")
+    kinds = ["columns", "packed", "joined", "joined_blocks"]
+    job = KilledJob(start_job, tmp_path / "ck", place, kinds, 450_000)
+    job.run([*KILLS] * 7, 1_000, "local[2]", then=3_000)
     assert not server.uploads(bucket)
 
 

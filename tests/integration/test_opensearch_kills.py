@@ -1,4 +1,4 @@
-"""A job that writes into OpenSearch is killed inside its commits, and so is its server."""
+"""A job that writes into OpenSearch, or Elasticsearch, is killed inside its commits, and so is its server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.opensearch_server import OpenSearchServer
+from tests.opensearch_server import ElasticsearchServer, OpenSearchServer
 from tests.upsert_kills import KINDS, run_with_kills
 
 pytestmark = [pytest.mark.opensearch, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
@@ -29,9 +29,13 @@ class Store(OpenSearchServer):
         return {key: document["times"] for key, document in self.documents("counted").items()}
 
 
-@pytest.fixture
-def server() -> Iterator[Store]:
-    with Store() as server:
+class Elasticsearch(ElasticsearchServer, Store):
+    """Another program that answers the same requests."""
+
+
+@pytest.fixture(params=[Store, Elasticsearch], ids=["opensearch", "elasticsearch"])
+def server(request: pytest.FixtureRequest) -> Iterator[Store]:
+    with request.param() as server:
         yield server
 
 

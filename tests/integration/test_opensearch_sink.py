@@ -1,4 +1,5 @@
-"""OpenSearchSink on a real OpenSearch: the contract, values, keys, bad rows, zombies and lost answers."""
+"""OpenSearchSink on a real OpenSearch and a real Elasticsearch: the contract, values, keys, bad rows, zombies
+and lost answers."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from onceflow.runtime.testing.conformance import SINK_CHECKS, SinkUnderTest
 from onceflow.sinks.opensearch import OpenSearchSink
 from tests.integration.streaming_query import Query
 from tests.integration.test_structured_streaming_sink import forget_last_commit
-from tests.opensearch_server import OpenSearchServer
+from tests.opensearch_server import ElasticsearchServer, OpenSearchServer
 from tests.upsert_cases import (
     CHANGES_SEEN,
     changes_are_applied,
@@ -39,9 +40,11 @@ ROWS, LEDGER = b'"version_type":"external"', rb"checkpoint\":"
 """Words of the requests that write rows, and change a ledger that is there."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[OpenSearchServer]:
-    with OpenSearchServer() as server:
+@pytest.fixture(
+    scope="module", params=[OpenSearchServer, ElasticsearchServer], ids=["opensearch", "elasticsearch"]
+)
+def server(request: pytest.FixtureRequest) -> Iterator[OpenSearchServer]:
+    with request.param() as server:
         yield server
 
 

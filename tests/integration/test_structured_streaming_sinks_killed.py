@@ -1,5 +1,6 @@
-"""kill -9 of the Python worker, the driver and the server, in each step of micro-batches into MySQL, Redis, a
-receiver of requests and Delta Lake. PostgreSQL is in test_structured_streaming_any_sink_kills.py.
+"""kill -9 of the Python worker, the driver and the server, in each step of micro-batches into MySQL, Redis,
+OpenSearch, Cassandra, a receiver of requests, Delta Lake, Iceberg and files. PostgreSQL is in
+test_structured_streaming_any_sink_kills.py, Kafka in test_structured_streaming_sink_kills.py.
 
 The judge is what is there: each row of the input once, and all rows of a batch from one attempt.
 """
@@ -16,10 +17,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pyiceberg.catalog import load_catalog
 
+from tests.cassandra_server import KEYSPACE, PASSWORD, USER, CassandraServer
 from tests.integration.killed_query import KilledQuery
+from tests.java_server import JavaServer
 from tests.mysql_server import WHY_NOT, MySqlServer
-from tests.read_tables import read_delta
+from tests.opensearch_server import OpenSearchServer
+from tests.read_tables import read_delta, read_iceberg
 from tests.redis_server import RedisServer
 from tests.webhook_receiver import WebhookReceiver
 
@@ -38,7 +43,7 @@ class Place(NamedTuple):
     """What the format is given."""
     rows: Callable[[], Rows]
     """What is there."""
-    server: MySqlServer | RedisServer | None = None
+    server: MySqlServer | RedisServer | JavaServer | None = None
     """One that can be killed, and knows after its start what it knew before."""
 
 
@@ -75,6 +80,23 @@ def redis(folder: Path) -> Iterator[Place]:
 
 
 @contextlib.contextmanager
+def opensearch(folder: Path) -> Iterator[Place]:
+    with OpenSearchServer() as server:
+        options = {"url": server.url, "index": "killed", "key": "id", "create_index": "true"}
+        yield Place(options, lambda: [*server.documents("killed").values()], server)
+
+
+@contextlib.contextmanager
+def cassandra(folder: Path) -> Iterator[Place]:
+    with CassandraServer() as server:
+        server.ask(f'CREATE TABLE {KEYSPACE}.killed (id bigint PRIMARY KEY, "user" text, run int)')
+        options = {"hosts": "127.0.0.1", "port": str(server.port), "username": USER, "password": PASSWORD}
+        options |= {"keyspace": KEYSPACE, "table": "killed", "key": "id"}
+        rows = f'SELECT id, "user", run FROM {KEYSPACE}.killed'
+        yield Place(options, lambda: [row._asdict() for row in server.ask(rows)], server)
+
+
+@contextlib.contextmanager
 def http(folder: Path) -> Iterator[Place]:
     with WebhookReceiver() as receiver:
         url = f"http://127.0.0.1:{receiver.port}/rows"
@@ -93,12 +115,43 @@ def delta_by_key(folder: Path) -> Iterator[Place]:
     yield Place({"path": path, "create_table": "true", "key": "id"}, lambda: read_delta(path))
 
 
+@contextlib.contextmanager
+def iceberg(folder: Path) -> Iterator[Place]:
+    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/w"}
+
+    def rows() -> Rows:
+        return read_iceberg(load_catalog(None, **catalog).load_table("shop.killed").metadata_location)
+
+    yield Place({"catalog": json.dumps(catalog), "table": "shop.killed", "create_table": "true"}, rows)
+
+
+@contextlib.contextmanager
+def iceberg_by_key(folder: Path) -> Iterator[Place]:
+    with iceberg(folder) as place:
+        yield place._replace(options={**place.options, "key": "id"})
+
+
+@contextlib.contextmanager
+def files(folder: Path) -> Iterator[Place]:
+    out = folder / "out"
+
+    def rows() -> Rows:
+        return [json.loads(line) for path in out.glob("*.jsonl") for line in path.open()]
+
+    yield Place({"path": str(out), "format": "jsonl"}, rows)
+
+
 PLACES: dict[str, tuple[str, Callable[[Path], contextlib.AbstractContextManager[Place]]]] = {
     "mysql": ("onceflow-mysql", mysql),
     "redis": ("onceflow-redis", redis),
     "http": ("onceflow-http", http),
     "delta": ("onceflow-delta", delta),
     "delta by key": ("onceflow-delta", delta_by_key),
+    "iceberg": ("onceflow-iceberg", iceberg),
+    "iceberg by key": ("onceflow-iceberg", iceberg_by_key),
+    "files": ("onceflow-files", files),
+    "opensearch": ("onceflow-opensearch", opensearch),
+    "cassandra": ("onceflow-cassandra", cassandra),
 }
 
 

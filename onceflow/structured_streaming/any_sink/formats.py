@@ -127,6 +127,7 @@ class OnceflowIceberg(SinkDataSource):
             "partition_by": names,
             "create_table": yes_or_no,
             "schema_evolution": text,
+            "compact_every": number,
             "expire": text,
         },
         needs=("catalog", "table"),

@@ -1,4 +1,5 @@
-"""Made-up records into tables: each appended to one, and a count for each user kept in another.
+"""Made-up records into tables, whose small files are joined meanwhile: each record is appended to one, and a
+count for each user kept in another.
 
 onceflow run table_rows.py ... -- delta|iceberg FOLDER RECORDS RATE [WHAT NTH TABLE]: what goes wrong at which
 commit of a table
@@ -18,6 +19,7 @@ from onceflow.sinks.delta import DeltaSink
 from onceflow.sinks.iceberg import IcebergSink
 
 USERS = 50
+JOINED: dict[str, Any] = {"compact_every": 3}
 
 
 @dataclass(frozen=True)
@@ -94,16 +96,16 @@ class TroubledCommitter:
 
 def delta(folder: str) -> dict[str, Any]:
     return {
-        "appended": DeltaSink(f"{folder}/appended", create_table=True, partition_by="part"),
-        "counted": DeltaSink(f"{folder}/counted", key="user", create_table=True),
+        "appended": DeltaSink(f"{folder}/appended", create_table=True, partition_by="part", **JOINED),
+        "counted": DeltaSink(f"{folder}/counted", key="user", create_table=True, **JOINED),
     }
 
 
 def iceberg(folder: str) -> dict[str, Any]:
     catalog = catalog_in(folder)
     return {
-        "appended": IcebergSink(catalog, "t.appended", create_table=True, partition_by="part"),
-        "counted": IcebergSink(catalog, "t.counted", key="user", create_table=True),
+        "appended": IcebergSink(catalog, "t.appended", create_table=True, partition_by="part", **JOINED),
+        "counted": IcebergSink(catalog, "t.counted", key="user", create_table=True, **JOINED),
     }
 
 

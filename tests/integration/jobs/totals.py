@@ -56,6 +56,7 @@ def build(arguments: list[str]) -> Job:
             key="user",
             delivery_timeout=options.give_up,
             librdkafka=librdkafka,
+            two_phase=options.two_phase,
         )
 
     if options.late:
@@ -109,4 +110,5 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--give-up", default="2 min")
     parser.add_argument("--group")
     parser.add_argument("--trouble")
+    parser.add_argument("--two-phase", action="store_true")
     return parser.parse_args(arguments)

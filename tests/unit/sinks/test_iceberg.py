@@ -263,7 +263,7 @@ def test_old_snapshots_are_taken_out_when_asked(shop: Shop) -> None:
     sink = shop.sink(create_table=True, expire="1 h")
     job = TableJob(sink, ORDERS)
     # An hour can't pass in a test: the same with no patience.
-    job.committer._expiry._settings = replace(job.committer._settings, expire_ms=0)
+    job.committer._upkeep._settings = replace(job.committer._settings, expire_ms=0)
     for n in range(1, 21):
         job.checkpoint(n, [order(n)])
     job.close()
@@ -372,6 +372,7 @@ def test_a_table_or_a_catalog_that_is_not_there(shop: Shop) -> None:
         ({"catalog": ""}, "catalog must be properties"),
         ({"table": "orders"}, "table 'orders' must have a namespace"),
         ({"schema_evolution": "all"}, "schema_evolution='all'"),
+        ({"compact_every": 1}, "compact_every=1 must be 2 commits or more"),
         ({"expire": "1 min"}, "expire='1 min' is less than an hour"),
     ],
 )
