@@ -207,7 +207,7 @@ def test_a_pin_that_is_silent_is_told(folder: Any, capsys: pytest.CaptureFixture
 # --- Files that this user may not read ---
 
 
-def forbid(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def forbid(names: tuple[str, ...], replaced: Any) -> None:
     """Root, which may read everything, runs tests, too."""
     opened = LocalStore.open
 
@@ -216,15 +216,15 @@ def forbid(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
             raise PermissionError(errno.EACCES, "Permission denied", path)
         return opened(store, path)
 
-    monkeypatch.setattr(LocalStore, "open", guarded)
+    replaced(LocalStore, "open", guarded)
 
 
 def test_state_that_may_not_be_read_is_listed_and_said_with_what_it_was_for(
-    folder: Any, monkeypatch: pytest.MonkeyPatch
+    folder: Any, replaced: Any
 ) -> None:
     folder.run(totals, *FIRST)
     file = state_file(folder.path)
-    forbid((file.name,), monkeypatch)
+    forbid((file.name,), replaced)
     said = f"{file} (state 'windows' of operator 'op') can't be read: Permission denied"
     listed = CliRunner().invoke(checkpoints.app, [str(folder.path), "--json", "--verify"])
     *_, line = json.loads(listed.stdout)
@@ -236,12 +236,12 @@ def test_state_that_may_not_be_read_is_listed_and_said_with_what_it_was_for(
 
 @pytest.mark.parametrize("options", [[], ["--debug"]])
 def test_a_command_that_may_not_read_says_so_in_a_sentence(
-    options: list[str], folder: Any, monkeypatch: pytest.MonkeyPatch
+    options: list[str], folder: Any, replaced: Any
 ) -> None:
     def forbidden(store: LocalStore, folder: str) -> Any:
         raise PermissionError(errno.EACCES, "Permission denied", folder)
 
-    monkeypatch.setattr(LocalStore, "list", forbidden)
+    replaced(LocalStore, "list", forbidden)
     failed = CliRunner().invoke(app, [*options, "checkpoints", str(folder.path)])
     assert failed.exit_code == 1
     assert isinstance(failed.exception, PermissionError if options else SystemExit)

@@ -218,9 +218,7 @@ def test_a_pinned_savepoint_outlives_the_checkpoints_of_its_job(
     assert not pinned.exists()
 
 
-def test_a_pin_reads_and_copies_no_state_so_its_size_does_not_matter(
-    folder: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pin_reads_and_copies_no_state_so_its_size_does_not_matter(folder: Any, replaced: Any) -> None:
     last = folder.run(windows(total=sum_("amount")), *FIRST).result.last_checkpoint_id
     touched: list[str] = []
     for name in ("open", "create_file", "link", "read"):
@@ -230,7 +228,7 @@ def test_a_pin_reads_and_copies_no_state_so_its_size_does_not_matter(
             touched.extend(path for path in map(str, arguments) if path.endswith(".arrows"))
             return original(store, *arguments)
 
-        monkeypatch.setattr(LocalStore, name, noted)
+        replaced(LocalStore, name, noted)
     pin_savepoint(open_store(str(folder.path)), ManualClock(5), last)
     assert touched == []
     copy_savepoint(open_store(str(folder.path)), open_store(str(folder.path / "copy")), ManualClock(5), last)

@@ -31,9 +31,7 @@ def test_a_folder_below_a_file_is_refused_before_anything_starts(tmp_path: Path)
         job.run(str(wrong), master="threads[1]")
 
 
-def test_a_folder_that_may_not_be_read_is_not_taken_for_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_may_not_be_read_is_not_taken_for_empty(tmp_path: Path, replaced: Any) -> None:
     """Nor is the whole listing refused for a folder of somebody else's below a disk's root."""
     store, scandir = LocalStore(str(tmp_path)), os.scandir
     store.create("state/a", b"1")
@@ -45,7 +43,7 @@ def test_a_folder_that_may_not_be_read_is_not_taken_for_empty(
             raise PermissionError(errno.EACCES, "Permission denied", str(folder))
         return scandir(folder)
 
-    monkeypatch.setattr(os, "scandir", guarded)
+    replaced(os, "scandir", guarded)
     assert [status.path for status in store.list("")] == ["state/a"]
     assert store.list("nowhere") == []
     assert store.list("state/a") == []

@@ -17,14 +17,14 @@ RUNNING = {"/flows/a": "totals", "/flows/b": "alerts", "/flows/c": "alerts", "/f
 
 
 @pytest.fixture(autouse=True)
-def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def machine(replaced: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def answer(running: Any, question: Any) -> dict[str, Any] | None:
         name = RUNNING[running.checkpoint_dir]
         return None if name is None else {"job": name}
 
     found = [SimpleNamespace(checkpoint_dir=folder) for folder in RUNNING]
-    monkeypatch.setattr(job_folder, "find_all", lambda: found)
-    monkeypatch.setattr(job_folder, "ask_running", answer)
+    replaced(job_folder, "find_all", lambda: found)
+    replaced(job_folder, "ask_running", answer)
     monkeypatch.chdir(tmp_path)
 
 

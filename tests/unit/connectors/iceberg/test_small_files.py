@@ -62,7 +62,7 @@ def shop(tmp_path: Path) -> Shop:
 IDS = [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
 
 
-def while_joining(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
+def while_joining(replaced: Any, meanwhile: Callable[[], object]) -> None:
     """Something happens when the large files are written and not yet exchanged for the small ones."""
     exchange = small_files._exchange
 
@@ -70,7 +70,7 @@ def while_joining(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], objec
         meanwhile()
         exchange(*arguments)
 
-    monkeypatch.setattr(small_files, "_exchange", late)
+    replaced(small_files, "_exchange", late)
 
 
 def test_the_files_of_each_partition_become_one(shop: Shop) -> None:
@@ -117,43 +117,37 @@ def test_older_files_get_the_columns_that_were_added_since(shop: Shop) -> None:
 # --- What is committed meanwhile ----------------------------------------------------------------------------
 
 
-def test_what_the_sink_commits_meanwhile_is_there(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    while_joining(monkeypatch, lambda: shop.job.checkpoint(6, [order(6, day="mon")]))
+def test_what_the_sink_commits_meanwhile_is_there(shop: Shop, replaced: Any) -> None:
+    while_joining(replaced, lambda: shop.job.checkpoint(6, [order(6, day="mon")]))
     shop.join()
     assert shop.ids() == sorted([*IDS, 6])
     assert len(shop.files()) == 3
     assert committed_in(shop.table(), LEDGER) == 6
 
 
-def test_rows_that_somebody_deletes_meanwhile_do_not_come_back(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_somebody_deletes_meanwhile_do_not_come_back(shop: Shop, replaced: Any) -> None:
     """The other partition is joined all the same."""
-    while_joining(monkeypatch, lambda: shop.table().delete("id = 3"))
+    while_joining(replaced, lambda: shop.table().delete("id = 3"))
     shop.join()
     assert shop.ids() == [n for n in IDS if n != 3]
     assert len(shop.files()) == 5
 
 
-def test_who_joins_the_same_files_at_once_doubles_nothing(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_joins_the_same_files_at_once_doubles_nothing(shop: Shop, replaced: Any) -> None:
     """An older driver that stood still may do it."""
     exchange = small_files._exchange
 
     def meanwhile() -> None:
-        monkeypatch.setattr(small_files, "_exchange", exchange)
+        replaced(small_files, "_exchange", exchange)
         shop.join()
 
-    while_joining(monkeypatch, meanwhile)
+    while_joining(replaced, meanwhile)
     shop.join()
     assert shop.ids() == IDS
     assert len(shop.files()) == 2
 
 
-def test_who_is_refused_begins_again_on_top_of_what_is_there(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_is_refused_begins_again_on_top_of_what_is_there(shop: Shop, replaced: Any) -> None:
     """Somebody commits between its look and its request, twice."""
     swap = small_files.swap
     others = iter([6, 7])
@@ -163,17 +157,17 @@ def test_who_is_refused_begins_again_on_top_of_what_is_there(
             shop.job.checkpoint(n, [order(n, day="mon")])
         swap(*arguments)
 
-    monkeypatch.setattr(small_files, "swap", refused)
+    replaced(small_files, "swap", refused)
     shop.join()
     assert shop.ids() == sorted([*IDS, 6, 7])
     assert len(shop.files()) == 4
 
 
-def test_who_is_always_refused_leaves_all_as_it_is(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_always_refused_leaves_all_as_it_is(shop: Shop, replaced: Any) -> None:
     def refused(*_: Any) -> None:
         raise CommitFailedException("somebody else was faster")
 
-    monkeypatch.setattr(small_files, "swap", refused)
+    replaced(small_files, "swap", refused)
     with pytest.raises(CommitFailedException):
         shop.join()
     assert shop.ids() == IDS
