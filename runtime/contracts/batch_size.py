@@ -11,8 +11,7 @@ from __future__ import annotations
 
 RECORDS_MAX = 40_000
 """The most records of a batch: more are no faster (ADR 75)."""
-RECORDS_FIRST = 100
-"""Nobody knows yet what a record costs: where it is 10 ms, the first barrier waits for a second."""
+RECORDS_FIRST = 1_000
 OPERATOR_RECORDS_MIN = 256
 """The fewest that an operator takes at once. On a machine with more to do than it has cores for, a batch
 takes long since others run meanwhile: with fewer and fewer records each would only cost more."""
@@ -54,7 +53,7 @@ class BatchSize:
         is_full = 2 * records >= self._records  # the others were dead letters, or an answer's last
         if took_ms <= GOAL_MS:
             if is_full:
-                self._change((_CHANGE_MAX if took_ms < GOAL_MS / 10 else 2.0) * self._records)
+                self._change(2.0 * self._records)
             return
         fixed_ms = self._fixed_ms()
         each_ms = max(took_ms - fixed_ms, 1e-6) / records

@@ -48,15 +48,6 @@ def test_a_slow_function_gets_few_so_that_a_barrier_does_not_wait() -> None:
     assert took_ms <= 2 * GOAL_MS
 
 
-def test_the_first_batch_of_a_slow_function_is_soon_through() -> None:
-    assert Pipeline().batch(lambda n: 10.0 * n)[1] <= 1_000.0
-
-
-def test_a_quick_pipeline_gets_all_that_it_may_at_once() -> None:
-    assert Pipeline().batches(6, lambda n: 0.00001 * n)[-1] == RECORDS_MAX
-    assert Pipeline().batches(10, lambda n: 1.0 + 0.00025 * n)[-1] == RECORDS_MAX
-
-
 def test_a_record_that_takes_longer_than_a_batch_should_is_alone() -> None:
     assert settled(lambda n: 60.0 * n)[0] == 1
 

@@ -407,7 +407,7 @@ def test_a_chain_that_is_slow_gets_fewer_records_at_once_and_one_that_is_quick_m
     bench.operator.on_row = lambda: None
     bench.reader.queue(*range(1_000, 1_000 + slow))
     run(task)
-    assert bench.reader.asked[-1] == 4 * slow
+    assert bench.reader.asked[-1] == 2 * slow
 
 
 def test_behind_an_operator_that_delays_it_the_watermark_is_lower_but_for_the_end() -> None:
