@@ -21,7 +21,6 @@ from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, PINNED_VERSIO
 from onceflow.runtime.environment.java import JavaError, find_java
 from onceflow.runtime.hosts.spark.class_archive import as_setting, local_java_options
 from onceflow.runtime.hosts.spark.unused_file_systems import let_go_of_unused_file_systems
-from onceflow.runtime.testing.mutation import Mutant, mutated
 from tests import server_container, workers
 from tests.shared_broker import SharedBroker, shared_broker
 
@@ -252,15 +251,3 @@ def module_broker(
 ) -> Iterator[StartBroker]:
     """The same, for a module's own fixture to start one that the module's tests kill."""
     yield from _brokers(tmp_path_factory, kafka_version, jar_cache)
-
-
-@pytest.fixture
-def replaced() -> Iterator[Callable[[Any, str, Any], None]]:
-    """`replaced(owner, name, by)`: until the end of the test. For what a test has to see from within, and for
-    what this machine can't be made to do; whatever takes a fake gets one instead."""
-    with ExitStack() as until_the_end:
-
-        def replace(owner: Any, name: str, by: Any) -> None:
-            until_the_end.enter_context(mutated(Mutant(f"another {name}", [(owner, name, by)])))
-
-        yield replace

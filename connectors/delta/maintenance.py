@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 from deltalake.exceptions import DeltaError
 
 from onceflow.connectors.delta.library_errors import in_a_line
 from onceflow.connectors.delta.opened_table import fresh
 from onceflow.connectors.delta.settings import DeltaSettings
+from onceflow.connectors.tables.upkeep import Upkeep
 
 _LOG = logging.getLogger(__name__)
 _EXPIRE_EVERY = 100
@@ -17,33 +17,16 @@ _EXPIRE_EVERY = 100
 _HOUR_MS = 3_600_000
 
 
-class Maintenance:
-    """Works on a thread of its own, so that no checkpoint waits for it. Whatever it does is a commit of its
-    own that changes no row: a crash leaves it undone, and where it meets another commit it is tried again
-    after the next ones."""
+class Maintenance(Upkeep):
+    """See Upkeep."""
 
     def __init__(self, settings: DeltaSettings, where: str) -> None:
+        expires = _EXPIRE_EVERY if settings.expire_ms is not None else None
+        super().__init__(settings.compact_every or expires, self._look_after)
         self._settings = settings
         self._where = where
-        self._every = settings.compact_every or (_EXPIRE_EVERY if settings.expire_ms is not None else None)
-        self._commits = 0
-        self._thread: threading.Thread | None = None
 
-    def on_commit(self) -> None:
-        """A checkpoint was committed."""
-        self._commits += 1
-        is_busy = self._thread is not None and self._thread.is_alive()
-        if self._every is not None and self._commits >= self._every and not is_busy:
-            self._commits = 0
-            self._thread = threading.Thread(target=self._work, name="delta-maintenance", daemon=True)
-            self._thread.start()
-
-    def close(self) -> None:
-        """Wait for what is under way. At the end of an attempt, so of a job."""
-        if self._thread is not None:
-            self._thread.join()
-
-    def _work(self) -> None:
+    def _look_after(self) -> None:
         try:
             table = fresh(self._settings)
             if self._settings.compact_every is not None:

@@ -4,12 +4,12 @@ nobody needs any more taken out of its metadata, a few at a time."""
 from __future__ import annotations
 
 import logging
-import threading
 import time
 
 from onceflow.connectors.iceberg.catalog_errors import in_a_line
 from onceflow.connectors.iceberg.settings import IcebergSettings
 from onceflow.connectors.iceberg.small_files import join_small_files
+from onceflow.connectors.tables.upkeep import Upkeep
 
 _LOG = logging.getLogger(__name__)
 _EXPIRE_EVERY = 20
@@ -17,34 +17,17 @@ _EXPIRE_EVERY = 20
 _AT_ONCE_MAX = 100
 
 
-class IcebergUpkeep:
-    """Works on a thread of its own, so that no checkpoint waits for it. Whatever it does is a commit of its
-    own that changes no row: a crash leaves it undone, and where it can't be done now it is tried again after
-    the next commits."""
+class IcebergUpkeep(Upkeep):
+    """See Upkeep."""
 
     def __init__(self, settings: IcebergSettings, ledger: str, where: str) -> None:
+        expires = _EXPIRE_EVERY if settings.expire_ms is not None else None
+        super().__init__(settings.compact_every or expires, self._look_after)
         self._settings = settings
         self._ledger = ledger
         self._where = where
-        self._every = settings.compact_every or (_EXPIRE_EVERY if settings.expire_ms is not None else None)
-        self._commits = 0
-        self._thread: threading.Thread | None = None
 
-    def on_commit(self) -> None:
-        """A checkpoint was committed."""
-        self._commits += 1
-        is_busy = self._thread is not None and self._thread.is_alive()
-        if self._every is not None and self._commits >= self._every and not is_busy:
-            self._commits = 0
-            self._thread = threading.Thread(target=self._work, name="iceberg-upkeep", daemon=True)
-            self._thread.start()
-
-    def close(self) -> None:
-        """Wait for what is under way. At the end of an attempt, so of a job."""
-        if self._thread is not None:
-            self._thread.join()
-
-    def _work(self) -> None:
+    def _look_after(self) -> None:
         try:
             if self._settings.compact_every is not None:
                 join_small_files(self._settings, self._ledger, self._where)

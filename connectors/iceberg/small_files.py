@@ -39,7 +39,7 @@ _TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
+class Joined:
     """One file, and the paths of those that it takes the place of."""
 
     file: WrittenFile
@@ -50,10 +50,13 @@ def join_small_files(settings: IcebergSettings, ledger: str, where: str) -> None
     """Join what there is to join. Raises what the catalog's client and the storage raise: nothing is done
     then, or all is."""
     catalog = settings.open_catalog()
-    table = catalog.load_table(settings.table)
-    joined = [_join(table, ledger, where, tasks) for tasks in _to_join(table)]
-    if joined:
-        _exchange(catalog, settings.table, ledger, joined)
+    exchange(catalog, settings.table, ledger, write_joined(catalog, settings.table, ledger, where))
+
+
+def write_joined(catalog: Catalog, name: str, ledger: str, where: str) -> Sequence[Joined]:
+    """The large files. They belong to no table yet."""
+    table = catalog.load_table(name)
+    return [_join(table, ledger, where, tasks) for tasks in _to_join(table)]
 
 
 def _to_join(table: Table) -> Iterator[Sequence[FileScanTask]]:
@@ -88,7 +91,7 @@ def _live(table: Table) -> dict[str, FileScanTask]:
     }
 
 
-def _join(table: Table, ledger: str, where: str, tasks: Sequence[FileScanTask]) -> _Joined:
+def _join(table: Table, ledger: str, where: str, tasks: Sequence[FileScanTask]) -> Joined:
     """Write the rows of these files, in their order, into one. It is in a folder in which nobody looks for
     files of dead attempts: it belongs to the table once it is committed, and to nobody before."""
     schema = schema_to_pyarrow(table.schema())
@@ -107,12 +110,12 @@ def _join(table: Table, ledger: str, where: str, tasks: Sequence[FileScanTask]) 
     assert file is not None, "files have rows"
     written = file.finish()
     assert written.rows == sum(task.file.record_count for task in tasks), f"{where}: rows are lost"
-    return _Joined(written, frozenset(task.file.file_path for task in tasks))
+    return Joined(written, frozenset(task.file.file_path for task in tasks))
 
 
-def _exchange(catalog: Catalog, name: str, ledger: str, joined: Sequence[_Joined]) -> None:
-    """Exchange files as far as they are still there, in one snapshot. Raises CommitFailedException if others
-    were faster each time."""
+def exchange(catalog: Catalog, name: str, ledger: str, joined: Sequence[Joined]) -> None:
+    """Put the large files in the place of the small ones, as far as these are still there, in one snapshot.
+    Raises CommitFailedException if others were faster each time."""
     for tries_left in reversed(range(_TRIES)):
         table = catalog.load_table(name)
         live = _live(table)

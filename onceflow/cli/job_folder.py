@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -18,11 +19,18 @@ def folder_of(job: str) -> str:
     Raises UsageError if several are called so."""
     if "/" in job or "://" in job or Path(job).exists():
         return job
-    found = []
+    return named(job, _running())
+
+
+def _running() -> Iterator[tuple[str, str]]:
+    """Folder and name of each job that answers."""
     for running in find_all():
-        status = ask_running(running, AskStatus())
-        if status is not None and status["job"] == job:
-            found.append(running.checkpoint_dir)
+        if (status := ask_running(running, AskStatus())) is not None:
+            yield running.checkpoint_dir, status["job"]
+
+
+def named(job: str, running: Iterable[tuple[str, str]]) -> str:
+    found = [folder for folder, name in running if name == job]
     if len(found) > 1:
         raise UsageError(f"several jobs are called {job!r}: give a folder, one of {', '.join(found)}")
     return found[0] if found else job

@@ -133,6 +133,8 @@ def test_commands_on_a_running_job(
     status = json.loads(onceflow("status", folder, "--json").stdout)
     assert (status["job"], status["phase"]) == ("totals-under-test", "running")
     assert "totals-under-test" in onceflow("status", folder).stdout
+    by_name = onceflow("status", "totals-under-test", "--json")
+    assert folder in by_name.stdout + by_name.stderr, "the status, or which jobs of other tests are called so"
     listed = json.loads(onceflow("list", "--json").stdout)
     assert folder in [entry["checkpoint_dir"] for entry in listed]
     assert "totals-under-test" in onceflow("list").stdout

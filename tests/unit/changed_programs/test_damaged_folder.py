@@ -207,43 +207,38 @@ def test_a_pin_that_is_silent_is_told(folder: Any, capsys: pytest.CaptureFixture
 # --- Files that this user may not read ---
 
 
-def forbid(names: tuple[str, ...], replaced: Any) -> None:
-    """Root, which may read everything, runs tests, too."""
+def forbidden(file: Path) -> Mutant:
+    """This file may not be read by this user. (Root runs tests, too, who may read everything.)"""
     opened = LocalStore.open
 
     def guarded(store: LocalStore, path: str) -> Any:
-        if path.endswith(names):
+        if path.endswith(file.name):
             raise PermissionError(errno.EACCES, "Permission denied", path)
         return opened(store, path)
 
-    replaced(LocalStore, "open", guarded)
+    return Mutant("a file that may not be read", [(LocalStore, "open", guarded)])
 
 
-def test_state_that_may_not_be_read_is_listed_and_said_with_what_it_was_for(
-    folder: Any, replaced: Any
-) -> None:
+def test_state_that_may_not_be_read_is_listed_and_said_with_what_it_was_for(folder: Any) -> None:
     folder.run(totals, *FIRST)
     file = state_file(folder.path)
-    forbid((file.name,), replaced)
     said = f"{file} (state 'windows' of operator 'op') can't be read: Permission denied"
-    listed = CliRunner().invoke(checkpoints.app, [str(folder.path), "--json", "--verify"])
+    with mutated(forbidden(file)):
+        listed = CliRunner().invoke(checkpoints.app, [str(folder.path), "--json", "--verify"])
+        run = folder.run(totals, *LATER)
     *_, line = json.loads(listed.stdout)
     assert (line["status"], line["problem"]) == ("damaged", f"[Errno 13] {said}")
-    run = folder.run(totals, *LATER)
     assert run.result.outcome is Outcome.FAILED
     assert said in run.result.reason
 
 
 @pytest.mark.parametrize("options", [[], ["--debug"]])
-def test_a_command_that_may_not_read_says_so_in_a_sentence(
-    options: list[str], folder: Any, replaced: Any
-) -> None:
-    def forbidden(store: LocalStore, folder: str) -> Any:
-        raise PermissionError(errno.EACCES, "Permission denied", folder)
-
-    replaced(LocalStore, "list", forbidden)
-    failed = CliRunner().invoke(app, [*options, "checkpoints", str(folder.path)])
+def test_a_command_that_may_not_read_says_so_in_a_sentence(options: list[str], tmp_path: Path) -> None:
+    """A link to itself is what not even root can follow."""
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    failed = CliRunner().invoke(app, [*options, "checkpoints", str(tmp_path / "loop")])
     assert failed.exit_code == 1
-    assert isinstance(failed.exception, PermissionError if options else SystemExit)
+    assert isinstance(failed.exception, OSError if options else SystemExit)
     if not options:
-        assert "Permission denied: 'log': see that this user can use it" in failed.stderr
+        assert "Too many levels of symbolic links" in failed.stderr
+        assert "see that this user can use it" in failed.stderr

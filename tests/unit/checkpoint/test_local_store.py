@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import os
+import ctypes
+import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -31,26 +33,39 @@ def test_a_folder_below_a_file_is_refused_before_anything_starts(tmp_path: Path)
         job.run(str(wrong), master="threads[1]")
 
 
-def test_a_folder_that_may_not_be_read_is_not_taken_for_empty(tmp_path: Path, replaced: Any) -> None:
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """This thread may do with files what anybody may. (Root, which may do everything, runs tests, too.)"""
+    set_user = ctypes.CDLL(None).setfsuid
+    before = set_user(pwd.getpwnam("nobody").pw_uid)
+    try:
+        yield
+    finally:
+        set_user(before)
+
+
+@pytest.fixture
+def anybodys() -> Iterator[Path]:
+    """A folder into which everybody may look, as they may into those above it."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_a_folder_that_may_not_be_read_is_not_taken_for_empty(anybodys: Path) -> None:
     """Nor is the whole listing refused for a folder of somebody else's below a disk's root."""
-    store, scandir = LocalStore(str(tmp_path)), os.scandir
+    store = LocalStore(str(anybodys))
     store.create("state/a", b"1")
-    (tmp_path / "lost+found").mkdir()
-    forbidden = {str(tmp_path / "lost+found")}
-
-    def guarded(folder: Any) -> Any:
-        if str(folder) in forbidden:
-            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
-        return scandir(folder)
-
-    replaced(os, "scandir", guarded)
-    assert [status.path for status in store.list("")] == ["state/a"]
-    assert store.list("nowhere") == []
-    assert store.list("state/a") == []
+    (anybodys / "lost+found").mkdir(mode=0)
+    with as_nobody():
+        assert [status.path for status in store.list("")] == ["state/a"]
+        assert store.list("nowhere") == []
+        assert store.list("state/a") == []
     for folder in ("state", ""):
-        forbidden.add(str(tmp_path / folder))
-        with pytest.raises(PermissionError):
+        (anybodys / folder).chmod(0)
+        with as_nobody(), pytest.raises(PermissionError):
             store.list(folder)
+        (anybodys / folder).chmod(0o755)
 
 
 def test_another_file_system_is_not_asked() -> None:

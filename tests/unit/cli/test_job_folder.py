@@ -2,54 +2,41 @@
 
 from __future__ import annotations
 
+import typing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from onceflow.cli import cancel, checkpoints, job_folder, rescale, savepoint, status, stop
-from onceflow.cli.job_folder import folder_of
+from onceflow.cli import cancel, checkpoints, rescale, savepoint, status, stop
+from onceflow.cli.job_folder import JobFolder, folder_of, named
 from onceflow.runtime.errors import UsageError
 
-RUNNING = {"/flows/a": "totals", "/flows/b": "alerts", "/flows/c": "alerts", "/flows/gone": None}
+RUNNING = (("/flows/a", "totals"), ("/flows/b", "alerts"), ("/flows/c", "alerts"))
 
 
-@pytest.fixture(autouse=True)
-def machine(replaced: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def answer(running: Any, question: Any) -> dict[str, Any] | None:
-        name = RUNNING[running.checkpoint_dir]
-        return None if name is None else {"job": name}
+def test_a_name_is_that_of_a_running_job() -> None:
+    assert named("totals", RUNNING) == "/flows/a"
+    assert named("nobody", RUNNING) == "nobody"
 
-    found = [SimpleNamespace(checkpoint_dir=folder) for folder in RUNNING]
-    replaced(job_folder, "find_all", lambda: found)
-    replaced(job_folder, "ask_running", answer)
+
+def test_what_is_a_folder_is_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def test_a_name_is_that_of_a_running_job_unless_it_is_a_folder() -> None:
-    assert folder_of("totals") == "/flows/a"
-    assert folder_of("/flows/b") == "/flows/b"
-    assert folder_of("s3://bucket/totals") == "s3://bucket/totals"
-    assert folder_of("nobody") == "nobody"
     Path("totals").mkdir()
-    assert folder_of("totals") == "totals"
+    for folder in ("/flows/b", "s3://bucket/totals", "totals"):
+        assert folder_of(folder) == folder
 
 
 def test_a_name_of_several_is_refused_with_their_folders() -> None:
     with pytest.raises(
-        UsageError, match="several jobs are called 'alerts': give a folder, one of /flows/b, "
+        UsageError, match="several jobs are called 'alerts': give a folder, one of /flows/b, /flows/c"
     ):
-        folder_of("alerts")
+        named("alerts", RUNNING)
 
 
-@pytest.mark.parametrize(
-    ("command", "more"),
-    [(cancel, []), (checkpoints, []), (rescale, ["2"]), (savepoint, []), (status, []), (stop, [])],
-)
-def test_every_command_of_a_job_takes_its_name(command: Any, more: list[str]) -> None:
-    """No job is there in truth, so each of them says so of the folder."""
-    failed = CliRunner().invoke(command.app, ["totals", *more])
-    assert isinstance(failed.exception, UsageError)
-    assert "/flows/a" in str(failed.exception)
+@pytest.mark.parametrize("command", [cancel, checkpoints, rescale, savepoint, status, stop])
+def test_every_command_of_a_job_takes_its_name(command: Any) -> None:
+    """Whether it reaches the job is seen in tests/integration/test_operating.py."""
+    (registered,) = command.app.registered_commands
+    hints = typing.get_type_hints(registered.callback, include_extras=True)
+    assert hints["checkpoint_dir"] == JobFolder

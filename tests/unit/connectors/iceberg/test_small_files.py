@@ -3,19 +3,18 @@ and the table can go back over it. The judges are DuckDB and pyiceberg."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
-from onceflow.connectors.iceberg import small_files
 from onceflow.connectors.iceberg.iceberg_ledger import committed_in
-from onceflow.connectors.iceberg.small_files import join_small_files
+from onceflow.connectors.iceberg.small_files import Joined, exchange, join_small_files, write_joined
 from onceflow.connectors.tables.file_names import ledger_name
 from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.records import RowKind
@@ -35,8 +34,11 @@ class Shop:
         self.sink = IcebergSink(self.catalog, "shop.orders", create_table=True, **options)
         self.job = TableJob(self.sink, ORDERS)
 
+    def opened(self) -> Catalog:
+        return load_catalog(None, **self.catalog)
+
     def table(self) -> Table:
-        return load_catalog(None, **self.catalog).load_table("shop.orders")
+        return self.opened().load_table("shop.orders")
 
     def files(self) -> list[str]:
         return sorted(task.file.file_path for task in self.table().scan().plan_files())
@@ -50,6 +52,12 @@ class Shop:
     def join(self) -> None:
         join_small_files(self.job.committer._settings, LEDGER, "here")  # type: ignore[attr-defined]
 
+    def write_joined(self) -> Sequence[Joined]:
+        return write_joined(self.opened(), "shop.orders", LEDGER, "here")
+
+    def exchange(self, joined: Sequence[Joined], catalog: Any = None) -> None:
+        exchange(catalog or self.opened(), "shop.orders", LEDGER, joined)
+
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
@@ -60,17 +68,6 @@ def shop(tmp_path: Path) -> Shop:
 
 
 IDS = [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
-
-
-def while_joining(replaced: Any, meanwhile: Callable[[], object]) -> None:
-    """Something happens when the large files are written and not yet exchanged for the small ones."""
-    exchange = small_files._exchange
-
-    def late(*arguments: Any) -> None:
-        meanwhile()
-        exchange(*arguments)
-
-    replaced(small_files, "_exchange", late)
 
 
 def test_the_files_of_each_partition_become_one(shop: Shop) -> None:
@@ -117,59 +114,67 @@ def test_older_files_get_the_columns_that_were_added_since(shop: Shop) -> None:
 # --- What is committed meanwhile ----------------------------------------------------------------------------
 
 
-def test_what_the_sink_commits_meanwhile_is_there(shop: Shop, replaced: Any) -> None:
-    while_joining(replaced, lambda: shop.job.checkpoint(6, [order(6, day="mon")]))
-    shop.join()
+def test_what_the_sink_commits_meanwhile_is_there(shop: Shop) -> None:
+    joined = shop.write_joined()
+    shop.job.checkpoint(6, [order(6, day="mon")])
+    shop.exchange(joined)
     assert shop.ids() == sorted([*IDS, 6])
     assert len(shop.files()) == 3
     assert committed_in(shop.table(), LEDGER) == 6
 
 
-def test_rows_that_somebody_deletes_meanwhile_do_not_come_back(shop: Shop, replaced: Any) -> None:
+def test_rows_that_somebody_deletes_meanwhile_do_not_come_back(shop: Shop) -> None:
     """The other partition is joined all the same."""
-    while_joining(replaced, lambda: shop.table().delete("id = 3"))
-    shop.join()
+    joined = shop.write_joined()
+    shop.table().delete("id = 3")
+    shop.exchange(joined)
     assert shop.ids() == [n for n in IDS if n != 3]
     assert len(shop.files()) == 5
 
 
-def test_who_joins_the_same_files_at_once_doubles_nothing(shop: Shop, replaced: Any) -> None:
+def test_who_joins_the_same_files_at_once_doubles_nothing(shop: Shop) -> None:
     """An older driver that stood still may do it."""
-    exchange = small_files._exchange
-
-    def meanwhile() -> None:
-        replaced(small_files, "_exchange", exchange)
-        shop.join()
-
-    while_joining(replaced, meanwhile)
+    joined = shop.write_joined()
     shop.join()
+    shop.exchange(joined)
     assert shop.ids() == IDS
     assert len(shop.files()) == 2
 
 
-def test_who_is_refused_begins_again_on_top_of_what_is_there(shop: Shop, replaced: Any) -> None:
+class Hurried:
+    """A catalog in which somebody does something between a look at a table and each request."""
+
+    def __init__(self, catalog: Catalog, meanwhile: Callable[[], None]) -> None:
+        self._catalog = catalog
+        self._meanwhile = meanwhile
+
+    def load_table(self, name: str) -> Table:
+        return self._catalog.load_table(name)
+
+    def commit_table(self, *arguments: Any) -> Any:
+        self._meanwhile()
+        return self._catalog.commit_table(*arguments)
+
+
+def test_who_is_refused_begins_again_on_top_of_what_is_there(shop: Shop) -> None:
     """Somebody commits between its look and its request, twice."""
-    swap = small_files.swap
     others = iter([6, 7])
 
-    def refused(*arguments: Any) -> None:
+    def meanwhile() -> None:
         if (n := next(others, None)) is not None:
             shop.job.checkpoint(n, [order(n, day="mon")])
-        swap(*arguments)
 
-    replaced(small_files, "swap", refused)
-    shop.join()
+    shop.exchange(shop.write_joined(), Hurried(shop.opened(), meanwhile))
     assert shop.ids() == sorted([*IDS, 6, 7])
     assert len(shop.files()) == 4
 
 
-def test_who_is_always_refused_leaves_all_as_it_is(shop: Shop, replaced: Any) -> None:
-    def refused(*_: Any) -> None:
+def test_who_is_always_refused_leaves_all_as_it_is(shop: Shop) -> None:
+    def refuse() -> None:
         raise CommitFailedException("somebody else was faster")
 
-    replaced(small_files, "swap", refused)
     with pytest.raises(CommitFailedException):
-        shop.join()
+        shop.exchange(shop.write_joined(), Hurried(shop.opened(), refuse))
     assert shop.ids() == IDS
     assert len(shop.files()) == 10
 
