@@ -1,4 +1,4 @@
-"""Between a client and a server: swallows a request or its answer, or holds a request back."""
+"""Between a client and a server: swallows a request or its answer, holds a request back, or is slow."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ class AnswerProxy:
         self.holds = threading.Event()
         """A request is held."""
         self.has_swallowed = False
+        self.delay_s = 0.0
+        """How late each block of a request reaches the server."""
+        self._closed = threading.Event()
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -34,6 +37,7 @@ class AnswerProxy:
 
     def __exit__(self, *_: object) -> None:
         self._free.set()
+        self._closed.set()
         self._listener.close()
 
     def swallow(self, word: bytes, number: int, is_done: bool) -> None:
@@ -87,4 +91,6 @@ class AnswerProxy:
                         self.has_swallowed = True
                         return
                     awaits_answer |= action == "answer"
+                    if ready is client and self.delay_s:
+                        self._closed.wait(self.delay_s)
                     (server if ready is client else client).sendall(block)
