@@ -123,6 +123,7 @@ def options(
 
 def main() -> None:
     """The console script."""
+    sys.excepthook = sys.__excepthook__  # what comes so far is to be shown whole: --debug says so
     try:
         app()
     except SystemExit as end:
