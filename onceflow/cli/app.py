@@ -12,6 +12,7 @@ import difflib
 import importlib
 import os
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -123,12 +124,17 @@ def options(
 
 def main() -> None:
     """The console script."""
+    code = 0
     try:
         app()
     except SystemExit as end:
-        # Python's own shutdown can crash under threads that wait inside librdkafka, and under
-        # those of Arrow and polars, of which Python knows nothing.
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except Exception:
+        traceback.print_exc()  # for --debug: Python's hook would tell a mistake in a sentence
+        code = 1
+    # Python's own shutdown can crash under threads that wait inside librdkafka, and under
+    # those of Arrow and polars, of which Python knows nothing.
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
