@@ -31,7 +31,8 @@ PRODUCE_SCHEMA = pa.schema(
 class LedgerKey:
     """Where one owner's ledger is: the offset of this group in partition 0 of this topic.
 
-    The transactional id is the group's name too, so that one ACL prefix covers both.
+    The transactional id is the group's name too, so that one ACL prefix covers both. What the group commits
+    in partition 1 shows that a read of the ledger is of now (`KafkaClient.newest_ledger`).
     """
 
     transactional_id: str
@@ -114,12 +115,17 @@ class KafkaClient(Protocol):
         ...
 
     def read_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
-        """The committed value; waits for a transaction that is being committed. None: never written,
-        expired or deleted, which look the same."""
+        """A value that was committed; waits for a transaction that is being committed. None: never written,
+        expired or deleted, which look the same. A later one may have been committed since: a broker that was
+        frozen, while another took its place, answers with what it knew until it learns of it."""
+        ...
+
+    def newest_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
+        """The value that was committed last when it was called, else as `read_ledger`. It costs a write."""
         ...
 
     def ensure_ledger_topic(self, topic: str) -> None:
-        """Create the empty topic if it is not there."""
+        """Create the empty topic if it is not there, and give it a second partition if it has one."""
         ...
 
     def describe_topics(self, topics: Sequence[str]) -> Mapping[str, TopicDescription]:
@@ -150,5 +156,5 @@ class TwoPhaseClient(KafkaClient, Protocol):
         ...
 
     def read_ledgers(self, ledgers: Sequence[LedgerKey]) -> Sequence[LedgerEntry | None]:
-        """The committed value of each, as `read_ledger` has it."""
+        """The committed value of each, as `newest_ledger` has it."""
         ...

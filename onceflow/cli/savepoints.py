@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from functools import partial
 from typing import Annotated
 
+import psutil
 import typer
 
 from onceflow.cli import savepoint_texts as texts
@@ -87,7 +87,7 @@ def delete(path: Path) -> None:
     """Delete a savepoint, all of it or nothing. State files that its job still needs stay; a savepoint with
     which a job is about to begin is refused."""
     folder = savepoint_at(path)
-    if (job := _starting_from(folder)) is not None:
+    if (job := _starting_from(folder, path)) is not None:
         raise UsageError(
             f"the job on {job} is starting from {path}, and has not copied its state yet: delete the "
             "savepoint once the job runs"
@@ -112,15 +112,20 @@ def export(
         typer.echo(f"savepoint {exported.savepoint_id} is in {target}, and was verified there")
 
 
-def _starting_from(folder: SavepointFolder) -> str | None:
-    """The checkpoint folder of a job of this user's on this machine that has yet to copy this savepoint."""
+def _starting_from(folder: SavepointFolder, path: Path) -> str | None:
+    """The checkpoint folder of a job of this user's on this machine that has yet to copy this savepoint. One
+    whose folder can't be read at once is told and not waited for: most likely it is about something else."""
     try:
         savepoint_id = folder.read().savepoint_id
     except UsageError:
         return None  # perhaps what a crash has left
-    places = {job.checkpoint_dir for job in find_all()} | {job.checkpoint_dir for job in find_starting()}
-    for place in sorted(places):
-        with suppress(OnceflowError, OSError):
-            if starts_from(open_store(place), savepoint_id):
+    jobs = {job.checkpoint_dir: job.pid for job in find_all()}
+    jobs |= {job.checkpoint_dir: job.pid for job in find_starting()}
+    for place, pid in sorted(jobs.items()):
+        try:
+            if starts_from(open_store(place, patience_s=0), savepoint_id):
                 return place
+        except (OnceflowError, OSError) as e:
+            if psutil.pid_exists(pid):
+                typer.echo(f"whether the job on {place} is starting from {path} can't be told: {e}", err=True)
     return None

@@ -112,7 +112,7 @@ def ledger(
         if set_to is not None:
             _patiently(lambda: client.ensure_ledger_topic(ledger_topic))
             _patiently(lambda: _put_ledger(options, key, set_to))
-        entry = _patiently(lambda: client.read_ledger(key))
+        entry = _patiently(lambda: client.newest_ledger(key))
     typer.echo(f"{transactional_id}: {'never written, or gone' if entry is None else entry.checkpoint_id}")
 
 

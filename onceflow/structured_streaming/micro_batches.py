@@ -142,7 +142,12 @@ class TiedClient:
         self._check = check
 
     def read_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
-        entry = self._client.read_ledger(ledger)
+        return self._checked(self._client.read_ledger(ledger))
+
+    def newest_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
+        return self._checked(self._client.newest_ledger(ledger))
+
+    def _checked(self, entry: LedgerEntry | None) -> LedgerEntry | None:
         if entry is not None:
             self._check(entry)
         return entry

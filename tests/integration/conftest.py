@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import polars as pl
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy
 from tests.integration.forks import Fork, Forks
@@ -269,6 +269,12 @@ def _frame(values: Sequence[bytes], kind: type[msgspec.Struct]) -> pl.DataFrame:
 
 def read_topic(servers: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
     """All values of a topic, up to its end now."""
+    return [message.value() for message in read_messages(servers, topic, isolation)]
+
+
+def read_messages(servers: str, topic: str, isolation: str = "read_committed") -> list[Message]:
+    """All records of a topic, up to its end now, each partition in order. No offset comes twice: a client
+    that went back would look like a job that wrote twice."""
     with ExitStack() as stack:
         consumer = Consumer(
             {
@@ -284,19 +290,23 @@ def read_topic(servers: str, topic: str, isolation: str = "read_committed") -> l
         stack.callback(consumer.close)
         partitions = consumer.list_topics(topic, timeout=240).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-        values: list[bytes] = []
+        found: list[Message] = []
+        read_to = dict.fromkeys(partitions, -1)
         at_end: set[int] = set()
         while len(at_end) < len(partitions):
             for message in consumer.consume(10_000, 0.2):
                 error = message.error()
                 if error is None:
-                    values.append(message.value())
-                    at_end.discard(message.partition())
+                    where, offset = message.partition(), message.offset()
+                    assert offset > read_to[where], f"the reader of {topic}-{where} went back to {offset}"
+                    read_to[where] = offset
+                    found.append(message)
+                    at_end.discard(where)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     at_end.add(message.partition())
                 elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
                     raise AssertionError(f"the judge can't read {topic}: {error}")
-        return values
+        return found
 
 
 @dataclass(frozen=True)
@@ -307,6 +317,9 @@ class Verdict:
     missing: int
     doubled: int
     wrong: int
+    places: str = ""
+    """Where rows stand that are there twice: partition, and the offsets of the first and the last of a run,
+    for each copy."""
 
     @property
     def is_exact(self) -> bool:
@@ -330,15 +343,37 @@ class Judge:
 
     def output(self, topic: str) -> pl.DataFrame:
         """What a read_committed consumer sees, the closing records' windows left out."""
-        return _frame(read_topic(self.servers, topic), _Total).filter(pl.col("user") != CLOSING)
+        return self._placed(topic).drop("partition", "offset")
+
+    def _placed(self, topic: str) -> pl.DataFrame:
+        messages = read_messages(self.servers, topic)
+        rows = _frame([m.value() for m in messages], _Total)
+        places = [pl.Series("partition", [m.partition() for m in messages], pl.Int64)]
+        places += [pl.Series("offset", [m.offset() for m in messages], pl.Int64)]
+        return rows.with_columns(places).filter(pl.col("user") != CLOSING)
 
     def verdict(self, expected: pl.DataFrame, topic: str) -> Verdict:
-        found = self.output(topic)
+        found = self._placed(topic)
         by = ["user", "window_end"]
         first = found.unique(by, keep="first")
         wrong = first.join(expected, on=[*by, "count", "total"], how="anti")
         missing = expected.join(first, on=by, how="anti")
-        return Verdict(len(found), len(missing), len(found) - len(first), len(wrong))
+        return Verdict(
+            len(found), len(missing), len(found) - len(first), len(wrong), places_of_copies(found, by)
+        )
+
+
+def places_of_copies(found: pl.DataFrame, by: list[str]) -> str:
+    copies = found.filter(pl.col("offset").count().over(by) > 1).with_columns(
+        copy=pl.col("offset").rank("ordinal").over(by)
+    )
+    runs = copies.group_by("partition", "copy").agg(
+        first=pl.col("offset").min(), last=pl.col("offset").max(), rows=pl.len()
+    )
+    return "\n".join(
+        f"partition {r['partition']}, copy {r['copy']}: {r['rows']} rows at {r['first']} to {r['last']}"
+        for r in runs.sort("partition", "copy").iter_rows(named=True)
+    )
 
 
 def totals_of(rows: pl.DataFrame, window_ms: int) -> pl.DataFrame:

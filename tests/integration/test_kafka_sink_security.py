@@ -117,7 +117,7 @@ def grant(secure: EmbeddedKafka) -> Iterator[Callable[..., None]]:
             future.result()
 
     if LEDGER_TOPIC not in admin.list_topics(timeout=240).topics:
-        secure.create_topic(LEDGER_TOPIC)
+        secure.create_topic(LEDGER_TOPIC, 2)
     yield grant_acls
     clear()
 

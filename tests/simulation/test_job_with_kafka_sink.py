@@ -38,13 +38,13 @@ class WatchedNetwork(FakeNetwork):
         super().__init__(kafka, world.choices, faults_max=world.resends_left)
         self.world = world
 
-    def call(self, what: str, request: Callable[[], Any], *, is_resent: bool = False) -> Any:
+    def call(self, what: str, request: Callable[[], Any], *, is_resent: bool = False, **named: Any) -> Any:
         self.world.on_call(what)
         # Mostly at the end of a transaction; else all faults are spent on the first calls of a run.
         may_fail = is_resent or self.world.choices.choose(12, "a fault elsewhere") == 11
         self.faults_max = offered = self.world.resends_left if may_fail else 0
         try:
-            return super().call(what, request, is_resent=is_resent)
+            return super().call(what, request, is_resent=is_resent, **named)
         finally:
             self.world.resends_left -= offered - self.faults_max
             self.show()
@@ -132,7 +132,8 @@ def test_the_job_with_the_kafka_sink_is_exact(seeds: int) -> None:
 
 class LedgerBeforeInit(OwnerTransactions):
     def _renewed_ledger(self) -> Any:
-        entry = self._read()
+        entry = self._client.newest_ledger(self._ledger)
+        self._believe(entry)
         self._drop()
         self._producer = self._client.open_producer(self._ledger)
         return entry

@@ -20,6 +20,7 @@ from onceflow.connectors.kafka.transactions.ahead import AheadOutput, Output
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.connectors.kafka.transactions.staged_writer import StagedWriter
 from onceflow.runtime.contracts import Committable, PreCommit
+from onceflow.runtime.errors import Retryable
 from onceflow.runtime.testing.choices import ExhaustiveChoices, SeededChoices
 from onceflow.runtime.testing.violations import Breach, breaches
 from tests.simulation.kafka_sink_world import Rare, World
@@ -29,9 +30,23 @@ from tests.simulation.kafka_sink_world import Rare, World
 
 class _ReadsLedgerBeforeInit(OwnerTransactions):
     def _renewed_ledger(self) -> LedgerEntry | None:
-        entry = self._read()
+        entry = self._client.newest_ledger(self._ledger)
+        self._believe(entry)
         self._drop()
         self._producer = self._client.open_producer(self._ledger)
+        return entry
+
+
+class _BelievesAnyCoordinator(OwnerTransactions):
+    """One that was replaced says that what it has not seen was not committed."""
+
+    def _renewed_ledger(self) -> LedgerEntry | None:
+        self._drop()
+        self._producer = self._client.open_producer(self._ledger)
+        entry = self._client.read_ledger(self._ledger)
+        if self._last_seen is not None and (entry is None or entry.checkpoint_id < self._last_seen):
+            raise Retryable("an old answer")
+        self._believe(entry)
         return entry
 
 
@@ -69,7 +84,9 @@ class _CommitsWithoutInit(OwnerTransactions):
         producer._epoch = 0  # type: ignore[attr-defined]
         producer._network.broker._transactions[self._ledger.transactional_id].epoch = 0  # type: ignore[attr-defined]
         self._producer = producer
-        return self._read()
+        entry = self._client.newest_ledger(self._ledger)
+        self._believe(entry)
+        return entry
 
 
 class _SendsAheadInDoubt(OwnerTransactions):
@@ -142,6 +159,7 @@ class Wrong(NamedTuple):
 
 MUTANTS: dict[str, Wrong] = {
     "ledger read before init": Wrong(with_transactions(_ReadsLedgerBeforeInit), Breach.DOUBLED),
+    "any coordinator's ledger": Wrong(with_transactions(_BelievesAnyCoordinator), Breach.DOUBLED),
     "no rule 4": Wrong(with_transactions(_IgnoresDoubt), Breach.DOUBLED),
     "no ledger": Wrong(with_transactions(_AsksNoLedger), Breach.DOUBLED, False),
     "init without reading again": Wrong(with_transactions(_InitsWithoutReadingAgain), Breach.DOUBLED, False),

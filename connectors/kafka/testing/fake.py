@@ -1,7 +1,8 @@
 """FakeClient: a client of the broker in memory, behind a network that lies.
 
 Every call of a client is a step at which a chooser may let the process crash, lose the request, lose the
-reply, or have librdkafka send the request twice while the first copy is under way for as long as it likes.
+reply, have librdkafka send the request twice while the first copy is under way for as long as it likes, or
+have a coordinator answer that was replaced and does not know it yet.
 `FakeClient` is a TwoPhaseClient: transactions run on it as they run on a real broker.
 """
 
@@ -68,10 +69,21 @@ class FakeNetwork:
     on_pause: Callable[[], None] | None = None
     cuts: int = 0
 
-    def call(self, what: str, request: Callable[[], Any], *, is_resent: bool = False) -> Any:
-        """Send a request, maybe badly. `is_resent`: librdkafka sends it again after a cut and says OK."""
+    def call(
+        self,
+        what: str,
+        request: Callable[[], Any],
+        *,
+        is_resent: bool = False,
+        of_replaced: Callable[[], Any] | None = None,
+    ) -> Any:
+        """Send a request, maybe badly. `is_resent`: librdkafka sends it again after a cut and says OK.
+        `of_replaced`: what a coordinator answers that was replaced; None: it can't answer."""
         self._deliver_late()
-        course = self._course(what, is_resent)
+        course = self._course(what, is_resent, of_replaced is not None)
+        if course == "a replaced one answers":
+            assert of_replaced is not None
+            return of_replaced()
         if course == "crash before":
             raise ProcessCrash(what)
         if course == "pause":
@@ -96,7 +108,7 @@ class FakeNetwork:
             raise Indeterminate(f"{what}: timed out")
         return answer
 
-    def _course(self, what: str, is_resent: bool) -> str:
+    def _course(self, what: str, is_resent: bool, may_be_old: bool) -> str:
         courses = ["well"]
         if self.crashes_max:
             courses += ["crash before", "crash after"]
@@ -104,13 +116,15 @@ class FakeNetwork:
             courses += ["request lost", "reply lost"]
             if is_resent:
                 courses += ["first copy late", "late and lost"]
+            if may_be_old:
+                courses.append("a replaced one answers")
         if self.on_pause is not None:
             courses.append("pause")
         if len(courses) == 1:
             return "well"
         course = courses[self.chooser.choose(len(courses), what)]
         self.crashes_max -= course.startswith("crash")
-        self.faults_max -= course in ("request lost", "reply lost", "first copy late", "late and lost")
+        self.faults_max -= course not in ("well", "pause", "crash before", "crash after")
         return course
 
     def _deliver_late(self) -> None:
@@ -133,8 +147,17 @@ class FakeClient:
         return FakeProducer(self._network, ledger, epoch)
 
     def read_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
+        broker = self._network.broker
         answer: LedgerEntry | None = self._network.call(
-            "read ledger", lambda: self._network.broker.ledgers.get(ledger)
+            "read ledger",
+            lambda: broker.ledgers.get(ledger),
+            of_replaced=lambda: broker.ledgers_before.get(ledger),
+        )
+        return answer
+
+    def newest_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
+        answer: LedgerEntry | None = self._network.call(
+            "read newest ledger", lambda: self._network.broker.ledgers.get(ledger)
         )
         return answer
 

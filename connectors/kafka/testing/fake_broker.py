@@ -33,6 +33,8 @@ class FakeKafka:
     topics: dict[str, TopicDescription] = field(default_factory=dict)
     visible: list[Row] = field(default_factory=list)
     ledgers: dict[LedgerKey, LedgerEntry] = field(default_factory=dict)
+    ledgers_before: dict[LedgerKey, LedgerEntry | None] = field(default_factory=dict)
+    """What a coordinator has that was replaced before the last commit."""
     late: list[Callable[[], None]] = field(default_factory=list)
     """Requests that are still under way: each arrives once, at any step, or never."""
     _transactions: dict[str, _Transaction] = field(default_factory=dict)
@@ -59,6 +61,7 @@ class FakeKafka:
         if transaction.offset is not None:
             ledger, entry = transaction.offset
             if entry.checkpoint_id >= 0:  # dropped without a word, as the real one does
+                self.ledgers_before[ledger] = self.ledgers.get(ledger)
                 self.ledgers[ledger] = entry
         self._transactions[transactional_id] = _Transaction(epoch=epoch, is_committed=True)
 

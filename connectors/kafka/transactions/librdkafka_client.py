@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, ProducerIdentity, TopicDescription
 from onceflow.connectors.kafka.committed_offsets import ask_for_group, group_reader
@@ -20,6 +20,8 @@ from onceflow.connectors.kafka.produce.route import LOG
 from onceflow.connectors.kafka.protocol.broker_access import access_of
 from onceflow.connectors.kafka.protocol.transaction_messages import Node
 from onceflow.connectors.kafka.transactions.coordinator_requests import CoordinatorRequests
+from onceflow.connectors.kafka.transactions.ledger_topics import LedgerTopics
+from onceflow.connectors.kafka.transactions.newest_offsets import NewestOffsets
 from onceflow.connectors.kafka.transactions.producer import LibrdkafkaProducer
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.who_is_there import AWAY, learn_who_is_there
@@ -47,6 +49,8 @@ class LibrdkafkaClient:
             options, self._limit, settings.transaction_timeout_ms / 1000, settings.direct_pause_s
         )
         self._readers: dict[LedgerKey, Consumer] = {}
+        self._newest: dict[LedgerKey, NewestOffsets] = {}
+        self._ledger_topics = LedgerTopics()
         self._admin_client: AdminClient | None = None
         self._coordinators: CoordinatorRequests | None = None
         self._may_be_outdated = False
@@ -67,27 +71,25 @@ class LibrdkafkaClient:
             raise self._why_no_answer(e.args[0], ledger) from e
         return self._entry(ledger, answer)
 
-    def ensure_ledger_topic(self, topic: str) -> None:
-        if topic in self.describe_topics([topic]):
-            return
-        # Nothing is ever written into it: the offsets live in __consumer_offsets.
-        new = NewTopic(topic, num_partitions=1, replication_factor=-1)
+    def newest_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
+        reader = self._reader(ledger)
         try:
-            self._admin().create_topics([new], request_timeout=_ADMIN_S)[topic].result()
+            if not self._ledger_topics.has_two_partitions(ledger.topic, reader):
+                return self.read_ledger(ledger)
+            answer = self._newest[ledger].read(reader, _REQUEST_S)
         except KafkaException as e:
-            error = e.args[0]
-            if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return
-            if error.code() in (
-                KafkaError.TOPIC_AUTHORIZATION_FAILED,
-                KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-            ):
-                raise Fatal(
-                    f"the ledger topic {topic!r} does not exist, or the user lacks DESCRIBE on it, and the "
-                    f"user lacks CREATE on Topic {topic}: have it created (1 partition, it stays empty) or "
-                    "give ledger_topic= to the sink"
-                ) from e
-            raise self._failed(error, "create the ledger topic", f"Topic {topic}") from e
+            raise self._why_no_answer(e.args[0], ledger) from e
+        return self._entry(ledger, answer)
+
+    def ensure_ledger_topic(self, topic: str) -> None:
+        known = self.describe_topics([topic]).get(topic)
+        try:
+            if known is None:
+                self._ledger_topics.create(topic, self._admin())
+            elif known.partitions < 2:
+                self._ledger_topics.extend(topic, self._admin())
+        except KafkaException as e:
+            raise self._failed(e.args[0], "create the ledger topic", f"Topic {topic}") from e
 
     def describe_topics(self, topics: Sequence[str]) -> Mapping[str, TopicDescription]:
         found: dict[str, TopicDescription] = {}
@@ -129,7 +131,7 @@ class LibrdkafkaClient:
     def _read_once(self, ledger: LedgerKey) -> LedgerEntry | None:
         is_known = ledger in self._readers
         try:
-            return self.read_ledger(ledger)
+            return self.newest_ledger(ledger)
         finally:
             if not is_known and ledger in self._readers:
                 self._readers.pop(ledger).close()
@@ -220,14 +222,15 @@ class LibrdkafkaClient:
     def _reader(self, ledger: LedgerKey) -> Consumer:
         """Never subscribed, so it joins no group: it reads committed offsets and names the group."""
         if ledger not in self._readers:
-            self._readers[ledger] = self._consumer(ledger.transactional_id)
+            newest = self._newest[ledger] = NewestOffsets(ledger.topic)
+            self._readers[ledger] = self._consumer(ledger.transactional_id, on_commit=newest.on_commit)
         return self._readers[ledger]
 
     def _lookup(self) -> Consumer:
         return next(iter(self._readers.values()), None) or self._reader(LedgerKey("onceflow-lookup", ""))
 
-    def _consumer(self, group_id: str, isolation: Isolation = "read_committed") -> Consumer:
-        ours: dict[str, Any] = {"error_cb": self._on_error, "logger": LOG}
+    def _consumer(self, group_id: str, isolation: Isolation = "read_committed", **callbacks: Any) -> Consumer:
+        ours: dict[str, Any] = {"error_cb": self._on_error, "logger": LOG, **callbacks}
         try:
             return group_reader(self._options, group_id, isolation, ours, _QUICK)
         except KafkaException as e:

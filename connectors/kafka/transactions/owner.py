@@ -15,6 +15,9 @@ invisible there as if they had not been sent, until the one commit that comes af
 | commit sent twice, one is late | `doubt` makes us initialise anew before the next transaction |
 | committed, not recorded        | the ledger has it: skip                                      |
 | an older attempt still lives   | it is fenced; it finds the newer attempt in the ledger, goes |
+| a frozen broker wakes up, and  | `newest_ledger` asks a broker that has just written for us:  |
+| takes itself for the group's   | what it answers is of now. A lower answer of another one     |
+| coordinator, as it was         | after a commit is doubt                                      |
 
 No I/O but through KafkaClient, no clock but through Patience: the fake broker runs this very code.
 """
@@ -188,8 +191,13 @@ class OwnerTransactions:
         # 1. A fresh epoch. From here no earlier producer, and no late request of ours, changes the
         #    ledger or makes anything visible. A crash before this line leaves all as it was.
         self._producer = self._client.open_producer(self._ledger)
-        # 2. Only now is the answer final: at least n means that the output of n is visible.
-        return self._read()
+        # 2. Only now is the answer final: at least n means that the output of n is visible, and less that
+        #    it is not. A coordinator that was replaced, and does not know, would say less.
+        entry = self._client.newest_ledger(self._ledger)
+        if self._last_seen is not None and (entry is None or entry.checkpoint_id < self._last_seen):
+            raise DataLossError(self._lost_ledger(entry))
+        self._believe(entry)
+        return entry
 
     def _transact(self, checkpoint_id: int, outputs: Sequence[Output], claimant: Claimant) -> None:
         """Write, and believe the ledger only. A crash anywhere here leaves the output in the checkpoint."""
@@ -216,19 +224,16 @@ class OwnerTransactions:
         # 4. Records and ledger become visible together. A crash from here on: the ledger tells.
         producer.commit()
         # 5. The answer is what lets the caller forget the output.
-        entry = self._read()
+        entry = self._client.read_ledger(self._ledger)
         if entry is None or entry.checkpoint_id < checkpoint_id:
             raise Indeterminate(f"the commit said OK but the ledger says {entry}, not {checkpoint_id}")
+        self._believe(entry)
 
-    def _read(self) -> LedgerEntry | None:
-        entry = self._client.read_ledger(self._ledger)
-        if self._last_seen is not None and (entry is None or entry.checkpoint_id < self._last_seen):
-            raise DataLossError(self._lost_ledger(entry))
+    def _believe(self, entry: LedgerEntry | None) -> None:
         if entry is not None:
             if self._claimant.is_superseded_by(entry):
                 raise Fenced(f"a newer attempt writes {self._ledger.transactional_id}: {entry.metadata}")
             self._last_seen = entry.checkpoint_id
-        return entry
 
     def _until_done(self, attempt: Callable[[], None]) -> None:
         fenced_in_a_row = 0

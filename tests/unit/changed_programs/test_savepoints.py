@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -362,3 +363,14 @@ def test_a_savepoint_is_not_deleted_while_a_job_begins_with_it(taken: Path, tmp_
         command("delete", str(taken))
     assert "is deleted" in command("delete", str(taken))[1], "nobody begins there now"
     assert not taken.exists()
+
+
+def test_a_job_whose_folder_is_away_keeps_no_savepoint_from_being_deleted(
+    taken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as deaf, StartingJob.announced("other", "s3://away/job"):
+        deaf.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        _, said = command("delete", str(taken))
+    assert f"the job on s3://away/job is starting from {taken} can't be told: s3://away/job" in said
+    assert "is deleted" in said

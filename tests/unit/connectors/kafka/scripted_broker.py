@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from confluent_kafka import KafkaError
-from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
+from kafka.protocol.consumer import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -52,11 +57,20 @@ from tests.unit.connectors.kafka.scripted_transactions import ScriptedTransactio
 HOST = "127.0.0.1"
 PARTITIONS = 4
 """How many each topic has."""
-METADATA, OFFSET_FETCH, API_VERSIONS, INIT_PRODUCER_ID, ADD_OFFSETS, TXN_OFFSET_COMMIT = 3, 9, 18, 22, 25, 28
+METADATA, OFFSET_COMMIT, OFFSET_FETCH, API_VERSIONS, INIT_PRODUCER_ID, ADD_OFFSETS, TXN_OFFSET_COMMIT = (
+    3,
+    8,
+    9,
+    18,
+    22,
+    25,
+    28,
+)
 
 _KINDS: Mapping[int, tuple[Any, Any, int]] = {
     PRODUCE: (ProduceRequest, ProduceResponse, 9),
     METADATA: (MetadataRequest, MetadataResponse, 9),
+    OFFSET_COMMIT: (OffsetCommitRequest, OffsetCommitResponse, 7),
     OFFSET_FETCH: (OffsetFetchRequest, OffsetFetchResponse, 7),
     FIND_COORDINATOR: (FindCoordinatorRequest, FindCoordinatorResponse, 3),
     API_VERSIONS: (ApiVersionsRequest, ApiVersionsResponse, 3),
@@ -67,11 +81,11 @@ _KINDS: Mapping[int, tuple[Any, Any, int]] = {
     TXN_OFFSET_COMMIT: (TxnOffsetCommitRequest, TxnOffsetCommitResponse, 3),
 }
 """What is spoken: request, answer, and the newest version."""
-_CONSUMERS = {1: 11, 2: 5, 8: 7, 11: 5, 12: 3, 13: 1, 14: 3}
+_CONSUMERS = {1: 11, 2: 5, 11: 5, 12: 3, 13: 1, 14: 3}
 """What librdkafka expects a broker to know before it asks about groups, and in which version; none comes."""
 _OF_LEADERS = frozenset({PRODUCE})
 _OF_COORDINATORS = frozenset(
-    {ADD_PARTITIONS, ADD_OFFSETS, END, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, OFFSET_FETCH}
+    {ADD_PARTITIONS, ADD_OFFSETS, END, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, OFFSET_COMMIT, OFFSET_FETCH}
 )
 
 
@@ -113,6 +127,8 @@ class ScriptedBroker:
         self.leader = 0
         """Which of its addresses leads all partitions."""
         self.coordinator = 0
+        self.mark = ""
+        """What the ledger's group has committed in partition 1."""
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
         self._servers = [socket.create_server((HOST, 0)) for _ in range(2)]
@@ -167,6 +183,7 @@ class ScriptedBroker:
             by_api: Mapping[int, Callable[[Any, Any, Fault], Mapping[str, Any]]] = {
                 PRODUCE: self._produce,
                 METADATA: self._metadata,
+                OFFSET_COMMIT: self._mark,
                 OFFSET_FETCH: self._fetch_offsets,
                 FIND_COORDINATOR: self._find,
                 INIT_PRODUCER_ID: self._init,
@@ -279,17 +296,39 @@ class ScriptedBroker:
         )
         return {"topics": [topics(name=topic.name, partitions=[one])]}
 
+    def _mark(self, asked: Any, kind: Any, fault: Fault) -> Mapping[str, Any]:
+        [topic] = asked.topics
+        [part] = topic.partitions
+        if fault.is_applied:
+            self.mark = part.committed_metadata or ""
+        topics = kind.OffsetCommitResponseTopic
+        one = topics.OffsetCommitResponsePartition(
+            partition_index=part.partition_index, error_code=fault.code
+        )
+        return {"topics": [topics(name=topic.name, partitions=[one])]}
+
     def _fetch_offsets(self, asked: Any, kind: Any, fault: Fault) -> Mapping[str, Any]:
         ledger, topics = self.transactions.ledger, kind.OffsetFetchResponseTopic
         is_unstable = asked.require_stable and self.transactions.has_pending_ledger
-        one = topics.OffsetFetchResponsePartition(
-            partition_index=0,
-            committed_offset=-1 if ledger is None else ledger.checkpoint_id,
-            committed_leader_epoch=-1,
-            metadata="" if ledger is None else ledger.metadata,
-            error_code=KafkaError.UNSTABLE_OFFSET_COMMIT if is_unstable else 0,
-        )
-        found = [topics(name=each.name, partitions=[one]) for each in asked.topics]
+        known = {
+            0: (-1, "") if ledger is None else (ledger.checkpoint_id, ledger.metadata),
+            1: (0 if self.mark else -1, self.mark),
+        }
+
+        def of(partition: int) -> Any:
+            offset, metadata = known[partition]
+            return topics.OffsetFetchResponsePartition(
+                partition_index=partition,
+                committed_offset=offset,
+                committed_leader_epoch=-1,
+                metadata=metadata,
+                error_code=KafkaError.UNSTABLE_OFFSET_COMMIT if is_unstable and partition == 0 else 0,
+            )
+
+        found = [
+            topics(name=each.name, partitions=[of(n) for n in each.partition_indexes])
+            for each in asked.topics
+        ]
         return {"topics": [] if fault.code else found, "error_code": fault.code}
 
     def _end(self, asked: Any, kind: Any, fault: Fault) -> Mapping[str, Any]:

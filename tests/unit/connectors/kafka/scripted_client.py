@@ -68,6 +68,8 @@ class ScriptedClient:
     def read_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
         return self._broker.transactions.ledger
 
+    newest_ledger = read_ledger
+
     def ensure_ledger_topic(self, topic: str) -> None: ...
 
     def describe_topics(self, topics: Sequence[str]) -> Mapping[str, TopicDescription]:

@@ -31,12 +31,12 @@ class CountedNetwork(FakeNetwork):
     calls: list[str] = field(default_factory=list)
     fails_at: str = ""
 
-    def call(self, what, request, *, is_resent=False):  # type: ignore[no-untyped-def]
+    def call(self, what, request, **named):  # type: ignore[no-untyped-def]
         self.calls.append(what)
         if what == self.fails_at:
             self.fails_at = ""
             raise Retryable(f"{what}: the broker is away")
-        return super().call(what, request, is_resent=is_resent)
+        return super().call(what, request, **named)
 
 
 class World:
