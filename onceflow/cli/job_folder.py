@@ -10,7 +10,7 @@ import typer
 
 from onceflow.cli.operate import ask_running
 from onceflow.runtime.control.messages import AskStatus
-from onceflow.runtime.environment.running_jobs import find_all
+from onceflow.runtime.environment.running_jobs import find_all, find_starting
 from onceflow.runtime.errors import UsageError
 
 
@@ -23,10 +23,14 @@ def folder_of(job: str) -> str:
 
 
 def _running() -> Iterator[tuple[str, str]]:
-    """Folder and name of each job that answers."""
+    """Folder and name of each job that answers, or whose process says what it runs: one that is too busy to
+    answer must not let another of its name be taken for it."""
+    said = {str(Path(job.checkpoint_dir).absolute()): job.job for job in find_starting()}
     for running in find_all():
         if (status := ask_running(running, AskStatus())) is not None:
             yield running.checkpoint_dir, status["job"]
+        elif (name := said.get(running.checkpoint_dir)) is not None:
+            yield running.checkpoint_dir, name
 
 
 def named(job: str, running: Iterable[tuple[str, str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import typing
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 
 from onceflow.cli import cancel, checkpoints, rescale, savepoint, status, stop
 from onceflow.cli.job_folder import JobFolder, folder_of, named
+from onceflow.runtime.environment.running_jobs import RunningJob, StartingJob
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.sockets.credentials import Credentials
 
 RUNNING = (("/flows/a", "totals"), ("/flows/b", "alerts"), ("/flows/c", "alerts"))
 
@@ -32,6 +35,18 @@ def test_a_name_of_several_is_refused_with_their_folders() -> None:
         UsageError, match="several jobs are called 'alerts': give a folder, one of /flows/b, /flows/c"
     ):
         named("alerts", RUNNING)
+
+
+def test_one_that_is_too_busy_to_answer_is_called_what_its_process_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = str(tmp_path / "ck")
+    Path(folder).mkdir()
+    with socket.socket() as deaf, StartingJob.announced("totals", folder):
+        deaf.bind(("127.0.0.1", 0))
+        RunningJob.announce(folder, deaf.getsockname(), Credentials(b"secret", None))
+        assert folder_of("totals") == folder
 
 
 @pytest.mark.parametrize("command", [cancel, checkpoints, rescale, savepoint, status, stop])
