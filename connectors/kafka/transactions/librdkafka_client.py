@@ -135,6 +135,7 @@ class LibrdkafkaClient:
         finally:
             if not is_known and ledger in self._readers:
                 self._readers.pop(ledger).close()
+                self._newest.pop(ledger)
 
     def close(self) -> None:
         if self._coordinators is not None:

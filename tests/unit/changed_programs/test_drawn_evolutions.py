@@ -22,32 +22,17 @@ from onceflow.runtime.state.overflow import StateOptions
 from onceflow.runtime.testing.mutation import mutated
 from onceflow.runtime.types.columns_of_records import array_from_values
 from onceflow.runtime.types.record_types import describe_type
-from tests.properties.test_schema_evolution import MUTANTS, OLD, OLD_VALUES, Evolution, evolutions
+from tests.properties.test_schema_evolution import MUTANTS, OLD, OLD_VALUES, Case, evolutions
+from tests.unit.changed_programs.test_evolved_types import BACKENDS, Row
 
-BACKENDS = [StateOptions(), StateOptions("rocksdb", 16 << 20)]
 ASKED = -1
 """The amount of a row that asks for what is kept."""
-
-
-@dataclass
-class Row:
-    user: str
-    amount: int
-    price: float
-    ts: int
 
 
 @dataclass
 class Shown:
     user: str
     kept: str
-
-
-@dataclass
-class Case:
-    evolution: Evolution
-    values: list[Any]
-    """One for each key."""
 
 
 @st.composite
