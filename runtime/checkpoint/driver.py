@@ -29,7 +29,7 @@ from onceflow.runtime.checkpoint.log import (
     entry_path,
 )
 from onceflow.runtime.checkpoint.log_notices import LogNotices
-from onceflow.runtime.checkpoint.log_view import LogView, is_newest, read_log
+from onceflow.runtime.checkpoint.log_view import LogView, read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.old_states import restorable
 from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable
@@ -154,11 +154,11 @@ class CheckpointIO:
             self._splits.check_restored(restored.manifest.splits)
         self._put_back(view)
         # 2. Take the next position. From here on every earlier driver's next append conflicts.
-        self._take_over(start, job.next_position)
+        position = self._take_over(start, job.next_position)
         mend_copies(self._store, view)
         # 3. At the very first start, fix where the sources begin. A crash before this line: the next
         #    attempt asks the sources again; nothing was read. Or fix that it goes back; before, it has not.
-        self._retention = Retention(self._store, self._retained, view.completed())
+        self._retention = Retention(self._store, self._retained, view, position)
         if start.goes_back is not None:
             restored = self._write_copy(start.goes_back, job, restored)
         latest = restored.manifest if restored else self._write_initial(job, begins)
@@ -178,14 +178,13 @@ class CheckpointIO:
         notices = [*said, *self._notices.of(view), *map(discovered, found, found.values())]
         return ev.AttemptOpened(job.next_attempt, latest, next_id, fit.notes if fit else (), notices)
 
-    def _take_over(self, start: ChosenStart, position: int) -> None:
+    def _take_over(self, start: ChosenStart, position: int) -> int:
+        """Begin an attempt at this position of the log. Raises LogMoved, Fenced."""
         if self._log is None or self._log.next_position != position:
             self._log = CheckpointLog(self._store, position)
         started = start.entry(self._owner, self._clock.now_ms(), self._parallelism)
         try:
             position = self._log.append(started)
-            if not is_newest(self._store, position):  # a running job had dropped the entry that was here
-                raise Fenced("a newer attempt goes on beyond this one")
         except Fenced:
             if self._has_attempt:
                 raise
@@ -193,6 +192,7 @@ class CheckpointIO:
             raise LogMoved("another driver was faster") from None
         self._has_attempt = True
         self.attempt_entry = AttemptEntry(entry_path(position), encode_entry(position, started))
+        return position
 
     def _derive(self, view: LogView) -> tuple[ChosenStart, Begins | None]:
         """What the log says, and what the job begins with, if that is a savepoint. Raises LogMoved if the

@@ -6,8 +6,10 @@ takes the position that the driver before would have written next: that driver's
 and it is fenced. This needs two things, which hold by construction:
 
 - positions are dense when they are written: an attempt appends only right after what it has read;
-- AttemptStarted entries are never deleted, so the position a zombie waits to write stays taken. Old
-  CheckpointCompleted entries are deleted (`retention.py`), oldest first: gaps are below the oldest kept.
+- entries are deleted oldest first, and the newest never (`retention.py`). So a position that a zombie waits
+  to write is taken, or it is free again and there are entries beyond it. Whoever has created an entry looks
+  for those before it counts as written. What a zombie has left there is known by the start of its attempt,
+  which is gone, and because nothing was built on it (`log_view.py`).
 
 Every entry holds something that only its writer knows (lineage, owner, attempt), so equal content means
 "it was me" after an unknown outcome.
@@ -40,6 +42,7 @@ _CHECKSUM = b',"checksum":"crc32:%08x"}'
 _CHECKSUM_AT_THE_END = re.compile(rb',"checksum":"crc32:([0-9a-f]{8})"\}')
 _CHECKSUM_BYTES = len(_CHECKSUM % 0)
 _TRIES = 3
+_NAME = re.compile(rf"{LOG_FOLDER}/(\d{{10}})\.json")
 T = TypeVar("T")
 
 
@@ -196,6 +199,7 @@ class CheckpointLog:
                 if remaining:
                     continue
                 raise Indeterminate(f"an earlier try may have written {path}: {error}") from error
+            self._check_newest(position, content)
             self._in_doubt.clear()
             self.next_position = position + 1
             # A crash before this line leaves an entry without a copy: the next attempt makes it.
@@ -222,3 +226,26 @@ class CheckpointLog:
             self.next_position += 1
             raise LogMoved(f"{self._store.describe(path)} was written after all: read the log again")
         raise Fenced(f"a newer attempt has written {self._store.describe(path)}")
+
+    def _check_newest(self, position: int, content: bytes) -> None:
+        """The entry is there: return if nothing is beyond it. Else this position was free only because what
+        had been here was dropped, and a newer attempt owns the log."""
+        try:
+            is_last = is_newest(self._store, position)
+        except (OSError, Retryable) as error:
+            self._in_doubt.add(content)
+            raise Indeterminate(f"can't list {self._store.describe(LOG_FOLDER)}: {error}") from error
+        if not is_last:
+            raise Fenced(f"a newer attempt goes on beyond {self._store.describe(entry_path(position))}")
+
+
+def is_newest(store: CheckpointStore, position: int) -> bool:
+    """Whether no entry is beyond this one. Raises OSError."""
+    return max(positions(store, LOG_FOLDER), default=-1) <= position
+
+
+def positions(store: CheckpointStore, folder: str) -> list[int]:
+    """The positions of the entries, or of their copies. The temporary name of a create that crashed is passed
+    over. Raises OSError."""
+    names = (status.path[-len(entry_path(0)) :] for status in store.list(folder))
+    return [int(match[1]) for match in map(_NAME.fullmatch, names) if match is not None]

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import dataclass, field
 
 from onceflow.runtime.checkpoint.copies import copy_path
 from onceflow.runtime.checkpoint.log import (
     LOG_FOLDER,
+    AttemptStarted,
     CheckpointCompleted,
+    JobFinished,
     LogEntry,
     decode_entry,
     entry_path,
     has_checksum,
+    is_newest,
+    positions,
 )
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.store import CheckpointStore, DistantStore
 from onceflow.runtime.errors import CorruptCheckpointError, Retryable
 
 _TRIES = 20
-_NAME = re.compile(rf"{LOG_FOLDER}/(\d{{10}})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,9 @@ class LogView:
     """Entries that were read from their copies, and why."""
     gone: set[int] = field(default_factory=set)
     """Healed entries that are not in the log any more: their positions have to be taken again."""
+    strays: set[int] = field(default_factory=set)
+    """Entries that do not count and are in none of the others: a driver that was fenced has written them, or
+    their copies, where older ones had been dropped (`log.py`)."""
     unchecked: set[int] = field(default_factory=set)
     """Entries without a checksum."""
 
@@ -45,6 +50,10 @@ class LogView:
         return [
             (p, e.manifest) for p, e in sorted(self.entries.items()) if isinstance(e, CheckpointCompleted)
         ]
+
+    def starts(self) -> list[int]:
+        """The positions where attempts have begun, oldest first."""
+        return [p for p, e in sorted(self.entries.items()) if isinstance(e, AttemptStarted)]
 
 
 def read_log(store: CheckpointStore) -> LogView:
@@ -60,37 +69,73 @@ def read_log(store: CheckpointStore) -> LogView:
 
 
 def _read_once(store: CheckpointStore) -> LogView | None:
-    """None: the newest entry that was listed, or every checkpoint, was deleted since. Then there are newer
-    ones, and the position that looks like the next one is only free again: who took it would fence nobody."""
+    """None: the newest entry that was listed, or one behind a checkpoint that was read, was deleted since.
+    Then there are newer ones: what looks like the next position is only free again, or an entry looks lost.
+    """
     view = LogView()
-    # Where there is only a copy an entry was lost: retention deletes the copy first.
-    positions = sorted({*_positions(store, LOG_FOLDER), *_positions(store, copy_path(LOG_FOLDER))})
-    early = store.read_all(map(entry_path, positions)) if isinstance(store, DistantStore) else {}
-    for position in positions:
+    # Where there is only a copy an entry was lost: retention deletes the copy first. Copies are listed first,
+    # so that an entry that is dropped meanwhile is in the list, and no entry is missing that is there.
+    copied = positions(store, copy_path(LOG_FOLDER))
+    listed = sorted({*copied, *positions(store, LOG_FOLDER)})
+    early = store.read_all(map(entry_path, listed)) if isinstance(store, DistantStore) else {}
+    for position in listed:
         _read_entry(store, position, view, early.get(entry_path(position)))
-    dropped = [p for p in positions if p not in view.entries and p not in view.corrupt]
-    if dropped and (dropped[-1] == positions[-1] or not view.completed()):
-        return None
-    if not view.completed() and not is_newest(store, max(positions, default=-1)):
-        return None  # where the newest checkpoint was, an attempt has begun that finds the place taken
+    _leave_out_strays(view)
+    known = {*view.entries, *view.corrupt, *view.strays}
     kept = [position for position, _ in view.completed()]
+    dropped = [position for position in listed if position not in known]
+    if dropped and (dropped[-1] == listed[-1] or dropped[-1] > min(kept, default=0)):
+        return None
+    if not kept and not is_newest(store, max(listed, default=-1)):
+        return None  # where the newest checkpoint was, an attempt has begun that finds the place taken
     for position in range(min(kept, default=0), view.next_position):
         if position not in view.entries and position not in view.corrupt:
             view.corrupt[position] = f"{store.describe(entry_path(position))} is missing"
     return view
 
 
-def is_newest(store: CheckpointStore, position: int) -> bool:
-    """Whether no entry is beyond this one. Asked by who has appended to a log that another driver may write:
-    if that one dropped the entry of this very position meanwhile, the append has fenced nobody."""
-    return max(_positions(store, LOG_FOLDER), default=-1) <= position
+def _leave_out_strays(view: LogView) -> None:
+    """What was dropped and has a copy again, since its writer was frozen before it wrote that: there is a gap
+    behind it. And entries of attempts whose starts are gone, with a gap behind them or nothing built on them:
+    a start is deleted after all else of its attempt."""
+    dense = view.next_position
+    while dense - 1 in view.entries or dense - 1 in view.corrupt:
+        dense -= 1
+    strays = {position for position in view.gone if 0 < position < dense}
+    attempts = {
+        entry.attempt
+        for position, entry in view.entries.items()
+        if isinstance(entry, AttemptStarted) and position not in strays
+    }
+    for position, entry in sorted(view.entries.items(), reverse=True):
+        match entry:
+            case CheckpointCompleted(manifest) if manifest.attempt not in attempts:
+                is_stray = position < dense or not _is_built_on(manifest, position, view)
+            case JobFinished(attempt=attempt) if attempt not in attempts:
+                is_stray = position + 1 < view.next_position
+            case _:
+                is_stray = False
+        if is_stray or position in strays:
+            del view.entries[position]
+            view.strays.add(position)
+    view.gone.difference_update(strays)
+    for position in strays:
+        view.healed.pop(position)
 
 
-def _positions(store: CheckpointStore, folder: str) -> list[int]:
-    """The positions of the entries, or of their copies. The temporary name of a create that crashed is passed
-    over."""
-    names = (status.path[-len(entry_path(0)) :] for status in store.list(folder))
-    return [int(match[1]) for match in map(_NAME.fullmatch, names) if match is not None]
+def _is_built_on(manifest: CheckpointManifest, position: int, view: LogView) -> bool:
+    """Whether the next entry goes on from this checkpoint, or may, or there is none."""
+    match view.entries.get(position + 1):
+        case None:
+            return position + 1 == view.next_position or position + 1 in view.corrupt
+        case AttemptStarted(restored_checkpoint_id=restored):
+            return restored == manifest.checkpoint_id
+        case CheckpointCompleted(following):
+            return following.attempt == manifest.attempt
+        case JobFinished(attempt=attempt):
+            return attempt == manifest.attempt
+        case _:
+            return False
 
 
 def _read_entry(store: CheckpointStore, position: int, view: LogView, early: bytes | None) -> None:

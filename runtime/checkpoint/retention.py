@@ -1,4 +1,9 @@
-"""Deletes the checkpoints and files that may go. Called by the driver's I/O thread, after a commit.
+"""Deletes the checkpoints, starts of attempts, and files that may go. Called by the driver's I/O thread,
+after a commit.
+
+The start of an attempt goes once an attempt has begun after it from which all kept checkpoints are, and
+after all checkpoints of its own: what a zombie writes at a position that is free again is told by that
+(`log.py`).
 
 A file may go when no kept manifest names it and no checkpoint that can still complete will:
 
@@ -37,14 +42,14 @@ from onceflow.runtime.checkpoint.store import CheckpointStore, DistantStore
 
 _ATTEMPT = re.compile(rf"(?:{STATE_FOLDER}|{STAGED_FOLDER})/attempt-(\d+)/")
 _TEMPORARY_LIVES_MS = 3_600_000
+_STARTS_AT_ONCE = 16
+"""The next checkpoint waits for no more deletions than these, however often the job was restarted."""
 
 
 class Retention:
-    """What one driver keeps. `kept`: (position, manifest), oldest first, as read from the log."""
+    """What one driver keeps. `view`: the log as it was read; `start`: where its attempt has begun."""
 
-    def __init__(
-        self, store: CheckpointStore, retained: int, kept: Iterable[tuple[int, CheckpointManifest]]
-    ) -> None:
+    def __init__(self, store: CheckpointStore, retained: int, view: LogView, start: int) -> None:
         assert retained >= 1
         self._store = store
         self._pins = Pins(store)
@@ -54,7 +59,10 @@ class Retention:
         self._discarded: set[str] = set()
         """Files of checkpoints that were aborted since the latest completed one, or dropped, and which are
         not deleted yet."""
-        for position, manifest in kept:
+        self._starts = [*view.starts(), start]
+        """Where attempts have begun, oldest first, this one last."""
+        self._strays = set() if view.corrupt else view.strays
+        for position, manifest in view.completed():
             self.add(position, manifest)
 
     def add(self, position: int, manifest: CheckpointManifest) -> None:
@@ -82,13 +90,23 @@ class Retention:
             delete_with_copies(self._store, [entry_path(position)])
             self._kept.pop(0)
             self._discarded |= paths
+        self._drop_starts()
         free = self._unneeded(self._discarded)
         delete_with_copies(self._store, free)
         # What is pinned stays noted: it goes when its savepoint does.
         self._discarded -= self._named() | set(free)
 
+    def _drop_starts(self) -> None:
+        """One after the other, since a zombie's entry is told by the start that was dropped before."""
+        for _ in range(_STARTS_AT_ONCE):
+            if len(self._starts) < 2 or self._starts[1] > self._kept[0][0]:
+                return
+            delete_with_copies(self._store, [entry_path(self._starts[0])])
+            self._starts.pop(0)
+
     def sweep(self, attempt: int, now_ms: int) -> list[str]:
-        """At the start of this attempt: delete files of earlier ones that nobody names; their paths."""
+        """At the start of this attempt: delete files of earlier ones that nobody names, and what fenced
+        drivers have left in the log; their paths."""
         drop_abandoned(self._store, now_ms)
         found: dict[str, list[str]] = {}
         for folder in (STATE_FOLDER, STAGED_FOLDER):
@@ -97,6 +115,8 @@ class Retention:
                 if _is_older(path, attempt):
                     found.setdefault(path, []).append(status.path)
         orphans = [each for path in self._unneeded(found) for each in found[path]]
+        for stray in map(entry_path, sorted(self._strays)):
+            orphans += [copy_path(stray), stray]
         for status in self._store.list(LOG_FOLDER):
             is_temporary = status.path.startswith(f"{LOG_FOLDER}/{TEMPORARY_PREFIX}")
             if is_temporary and status.modified_ms < now_ms - _TEMPORARY_LIVES_MS:

@@ -86,6 +86,7 @@ def run_with_kills(
             job.wait_event("restarted", after=mark, timeout=360)
     producer.close()
     engine.wait_for(lambda: len(seen(folder)) >= producer.sent and is_done(), job, 180)
+    job.wait_event("slots_started")  # all rows may be there before the last process listens to signals
     job.send(signal.SIGTERM)
     assert job.wait(240) == 0, job.story()
     return seen(folder)

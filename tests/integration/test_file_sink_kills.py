@@ -146,8 +146,8 @@ def test_the_same_on_hdfs(hdfs: HdfsServer, start_job: Any, tmp_path: Path) -> N
 def test_twenty_two_kills_on_hdfs(hdfs: HdfsServer, start_job: Any, tmp_path: Path) -> None:
     """Files as they are, and joined ones, in folders and not."""
     kinds = ["columns", "lines", "joined", "joined_lines", "joined_blocks"]
-    job = KilledJob(start_job, tmp_path / "ck", (hdfs.new_folder(), {}), kinds, 450_000)
-    job.run(["driver and slots"] * 22, 1_200, "threads[2]")
+    job = KilledJob(start_job, tmp_path / "ck", (hdfs.new_folder(), {}), kinds, 900_000)
+    job.run(["driver and slots"] * 22, 1_200, "threads[2]", then=10_000)
 
 
 @pytest.mark.soak
@@ -160,8 +160,8 @@ def test_twenty_two_kills_of_driver_and_slots(
     place = (str(tmp_path / "out"), {}) if where == "here" else (f"s3://{bucket}/out", server.options)
     most = ["columns", "packed", "blocks", "joined", "joined_lines"]
     kinds = most if where == "here" else ["columns", "blocks", "joined_lines"]
-    job = KilledJob(start_job, tmp_path / "ck", place, kinds, 300_000)
-    job.run(["driver and slots"] * 22, 1_200, "threads[2]")
+    job = KilledJob(start_job, tmp_path / "ck", place, kinds, 600_000)
+    job.run(["driver and slots"] * 22, 1_200, "threads[2]", then=10_000)
     assert not server.uploads(bucket)
 
 
