@@ -30,6 +30,7 @@ from onceflow.runtime.records import (
     Records,
     RowKind,
 )
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.number_columns import FlagColumn, NumberColumn
 from onceflow.runtime.state.table import RowColumn
 
@@ -68,8 +69,11 @@ class TriggeredOperator:
         self._count, self._is_changed = NumberColumn(), FlagColumn()
         self._sent = SentResults(config.output) if firings.has_kinds else None
         columns: dict[str, RowColumn] = {"rows": self._count, "changed": self._is_changed}
-        columns |= {"value": values, **trigger.columns}
-        columns |= {} if self._sent is None else {"sent": self._sent}
+        columns |= {
+            "value": values,
+            **trigger.columns,
+            **({} if self._sent is None else {"sent": self._sent}),
+        }
         layout = config.key_columns, config.schema
         self._spans = SpanRows(config.uid, layout, config.window, columns, firings.lateness_ms, config.late)
         self._table, self._away = self._spans.table, self._spans.away
@@ -155,6 +159,9 @@ class TriggeredOperator:
             self._forget_empty()
         return FrozenState(self._context.key_groups, {TABLE: self._away.freeze()}, self._lateness.as_meta())
 
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._away.peek(asked)
+
     def close(self) -> None:
         self._away.close()
 
@@ -236,9 +243,8 @@ class TriggeredOperator:
     def _act(self, rows: Indices, acts: Acts, times: Int64s) -> None:
         """Send, then forget what is to be purged; none of the windows is given twice."""
         self._table.note_changed(rows)
-        fires = (acts & _FIRE) != 0
+        fires, purges = (acts & _FIRE) != 0, (acts & _PURGE) != 0
         self._send(rows[fires], times[fires])
-        purges = (acts & _PURGE) != 0
         if self._firings.results is Results.DISCARDING:
             purges = purges | fires
         purged = rows[purges]
