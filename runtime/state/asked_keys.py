@@ -37,17 +37,18 @@ class AskedKeys:
         return np.stack((self.hashes, self.checks), axis=1)
 
     def near(self, hashes: UInt64s) -> Indices:
-        """Where in these first hashes of keys those of the asked ones are, and a few others: what is left to
-        be looked at."""
-        return np.flatnonzero(self._marks[hashes >> _MARK_SHIFT])
+        """Where among these first hashes of keys those of asked ones are. Which of them have the second hash,
+        too, `are` says."""
+        found = np.flatnonzero(self._marks[hashes >> _MARK_SHIFT])
+        if not len(found):
+            return found
+        their, mine = hashes[found], self._sorted
+        return found[mine[np.minimum(np.searchsorted(mine, their), len(mine) - 1)] == their]
 
     def are(self, hashes: UInt64s, checks: UInt64s) -> Mask:
         """Which of the keys with these two hashes are asked for."""
-        found = np.isin(hashes, self.hashes)
-        places = np.flatnonzero(found)
-        pairs = zip(hashes[places].tolist(), checks[places].tolist(), strict=True)
-        found[places] = [pair in self._pairs for pair in pairs]
-        return found
+        pairs = zip(hashes.tolist(), checks.tolist(), strict=True)
+        return np.array([pair in self._pairs for pair in pairs], np.bool_)
 
     def check_count(self, rows: int) -> None:
         """Raises UsageError if so many rows were found that they are more than may be."""
@@ -62,6 +63,10 @@ class AskedKeys:
         marks = np.zeros(1 << int(_MARK_BITS), np.bool_)
         marks[self.hashes >> _MARK_SHIFT] = True
         return marks
+
+    @cached_property
+    def _sorted(self) -> UInt64s:
+        return np.sort(self.hashes)
 
     @cached_property
     def _pairs(self) -> frozenset[tuple[int, int]]:

@@ -14,7 +14,7 @@ from onceflow.runtime.state.rocks.away import Split
 from onceflow.runtime.state.rocks.database import GET_ROWS, Database
 from onceflow.runtime.state.rocks.row_ids import Identities, row_ids
 
-LOOKUPS_MAX = 1 << 14
+LOOKUPS_MAX = 1 << 15
 """How many pairs of a key and a start are looked up for one question at most: most are not there, and each
 takes some microseconds."""
 

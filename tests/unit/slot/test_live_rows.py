@@ -62,9 +62,7 @@ def test_what_goes_wrong_is_the_answer() -> None:
 
 def test_what_can_not_be_asked_says_so() -> None:
     answer = ask(operators={"remember": Stateless(lambda records: records)})
-    assert answer.problem.startswith(
-        "'remember' is a process, which has no live answers: leave --live"
-    )
+    assert answer.problem.startswith("'remember' is a process, which has no live answers: leave --live")
 
 
 def test_too_many_rows_are_refused() -> None:
