@@ -22,6 +22,8 @@ JOB = Path(__file__).parent / "jobs" / "remembered.py"
 USERS = [f"user-{n}" for n in range(8)]
 SERVE = [sys.executable, "-u", "-c", "from onceflow.cli.app import main; main()", "serve-state"]
 DEADLINE_S = 120.0
+SIDES = (("left", "right", "user"), ("right", "left", "visitor"))
+"""The column that a row of each side of the join is in, the other one, and what the key is called there."""
 
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
@@ -45,7 +47,7 @@ def test_live_answers_are_ahead_of_checkpoints_and_follow_a_rescale(
                 wait_until(lambda since=since: [e for e in job.events[since:] if e["event"] == "rescaled"])
                 attempts.append(check(client, folder))
             assert attempts == sorted(set(attempts)), "an answer says of which attempt it is"
-            with pytest.raises(UsageError, match="'bought' keeps|keeps no state for 'bought'"):
+            with pytest.raises(UsageError, match="keeps no state for 'bought'"):
                 client.get("bought", "offsets", "user-1", live=True)
             job.kill_group()
             assert job.wait(60) != 0
@@ -100,12 +102,8 @@ def check_join(client: StateClient) -> None:
             return False
         for user, rows in zip(USERS, answer["rows"], strict=True):
             for row in rows:
-                mine, other = (row["right"], row["left"]) if row["is_right"] else (row["left"], row["right"])
-                assert (row["user"], mine["visitor" if row["is_right"] else "user"], other) == (
-                    user,
-                    user,
-                    None,
-                )
+                side, other, name = SIDES[row["is_right"]]
+                assert (row["user"], row[side][name], row[other]) == (user, user, None)
         return all(any(not row["is_right"] for row in rows) for rows in answer["rows"])
 
     wait_until(are_there)

@@ -22,7 +22,7 @@ from onceflow.runtime.state.snapshot_options import SnapshotOptions
 from onceflow.runtime.state.table import LiveRows, RowColumn
 
 _SEARCHED_PART = 16
-"""Of one key for so many rows, or fewer keys, rows are searched for, which costs less than to look at all."""
+"""For one key among so many rows, or fewer keys, rows are searched for: it costs less than a look at all."""
 
 
 class Side(Protocol):

@@ -100,7 +100,7 @@ class Run:
         return np.sort(self.by_time[self.expired :])
 
     def live_of(self, keys: Int64s, limit: int) -> Indices:
-        """Those of the rows that are there that are of these keys, which rise."""
+        """The rows of these keys that are there, lowest first; the keys rise."""
         begin, counts = self.find(keys, np.full(len(keys), -EVER_MS), np.full(len(keys), EVER_MS))
         rows = np.repeat(begin - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
         if self.by_time is None:

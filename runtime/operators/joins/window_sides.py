@@ -164,7 +164,7 @@ class WindowSides:
         pass
 
     def _asked(self, asked: AskedKeys, side: int, parts: Sequence[Part]) -> Iterator[tuple[Part, Indices]]:
-        """Those of these parts that have rows of these keys, and which."""
+        """The parts among these that have rows of these keys, and which rows."""
         if not parts:
             return
         ends = np.cumsum([len(part.key_hash) for part in parts])

@@ -69,11 +69,8 @@ class TriggeredOperator:
         self._count, self._is_changed = NumberColumn(), FlagColumn()
         self._sent = SentResults(config.output) if firings.has_kinds else None
         columns: dict[str, RowColumn] = {"rows": self._count, "changed": self._is_changed}
-        columns |= {
-            "value": values,
-            **trigger.columns,
-            **({} if self._sent is None else {"sent": self._sent}),
-        }
+        columns |= {"value": values, **trigger.columns}
+        columns |= {} if self._sent is None else {"sent": self._sent}
         layout = config.key_columns, config.schema
         self._spans = SpanRows(config.uid, layout, config.window, columns, firings.lateness_ms, config.late)
         self._table, self._away = self._spans.table, self._spans.away
@@ -297,8 +294,7 @@ class TriggeredOperator:
 
     def _forget_empty(self) -> None:
         """Let go of global windows that hold nothing, when they are at least half."""
-        rows = self._table.rows()
-        empty = rows[(self._count.of(rows) == 0)]
+        empty = (rows := self._table.rows())[self._count.of(rows) == 0]
         if len(empty) >= _EMPTY_MIN and 2 * len(empty) >= len(rows) and not self._trigger.is_firing:
             self._table.remove(empty[self._trigger.is_blank(empty)])
             self._away.compact()
