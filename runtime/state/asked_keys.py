@@ -43,7 +43,8 @@ class AskedKeys:
         if not len(found):
             return found
         their, mine = hashes[found], self._sorted
-        return found[mine[np.minimum(np.searchsorted(mine, their), len(mine) - 1)] == their]
+        places = np.minimum(np.searchsorted(mine, their), len(mine) - 1)
+        return np.asarray(found[mine[places] == their])
 
     def are(self, hashes: UInt64s, checks: UInt64s) -> Mask:
         """Which of the keys with these two hashes are asked for."""
