@@ -59,6 +59,7 @@ from onceflow.runtime.state.description import (
 )
 from onceflow.runtime.state.evolution.readers import Reader
 from onceflow.runtime.state.handles import ListState, MapState
+from onceflow.runtime.state.table import LiveRows
 from onceflow.runtime.types.user_functions import function_name
 from onceflow.runtime.types.value_types import ValueType
 
@@ -195,7 +196,7 @@ def _aggregate_part(typed: TypedAggregate) -> StatePart:
             name, FUNCTION, type_text(typed.state.arrow), function=function, is_nullable=nullable
         )
     arrow = None if typed.argument is None else typed.argument.type
-    kept = accumulator(aggregate, arrow).freeze()(np.empty(0, np.int64)).type
+    kept = accumulator(aggregate, arrow).freeze(LiveRows(0))(np.empty(0, np.int64)).type
     if isinstance(aggregate.argument, pl.Expr):
         expression = expression_form(aggregate.argument)
         return StatePart(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.functions.questions import Calls
-from onceflow.runtime.records import Records, UInt64s
+from onceflow.runtime.records import Records
 from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.operator_state import FrozenState, RestoredState
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.state.table import IncrementalTable
+
+if TYPE_CHECKING:  # it has kernels beneath it, and who decides knows these protocols
+    from onceflow.runtime.state.asked_keys import AskedKeys
 
 __all__ = [
     "MAIN",
@@ -200,9 +203,10 @@ class BeginningOperator(Operator, Protocol):
 class PeekedOperator(Operator, Protocol):
     """An operator whose state of some keys can be read while it runs, between two batches."""
 
-    def peek(self, keys: pa.RecordBatch, key_hash: UInt64s) -> Sequence[pa.RecordBatch]:
-        """What a snapshot would have of these keys now, in the columns of its only table. It changes nothing.
-        `key_hash`: `hash_keys` of the keys, whose columns are those of the input's keys."""
+    def peek(self, asked: AskedKeys) -> Sequence[pa.RecordBatch]:
+        """All rows that a snapshot would have of these keys now, in the columns of its only table. It changes
+        nothing. The columns of the keys are those of the input's keys, of the left one if it has two. Raises
+        UsageError if there are too many rows."""
         ...
 
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from onceflow.runtime.control.live_messages import AskRows, RowsOfKeys
 from onceflow.runtime.control.messages import Assignment
+from onceflow.runtime.errors import UsageError
 from onceflow.runtime.operators.operator import Operator, PeekedOperator
-from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state_tables.live import as_bytes, live_shape, rows_of
 
 ANSWER_BYTES_MAX = 16 << 20
@@ -27,6 +28,8 @@ def rows_of_keys(
     answer = RowsOfKeys(attempt=at.attempt, slot=at.slot, question=asked.question)
     try:
         answer.rows = _rows(operators[asked.uid], asked)
+    except UsageError as error:
+        answer.problem = str(error)
     except Exception as error:  # whatever a class of the user's raises when it becomes a column
         answer.problem = f"{type(error).__name__}: {error}"
     if len(answer.rows) > bytes_max:
@@ -38,7 +41,11 @@ def rows_of_keys(
 
 
 def _rows(operator: Operator, asked: AskRows) -> bytes:
-    assert isinstance(operator, PeekedOperator), "the driver asks no others"
+    if not isinstance(operator, PeekedOperator):
+        raise UsageError(
+            f"{asked.uid!r} is a {asked.described.kind}, which has no live answers: leave --live out, then "
+            "the answer is of the last completed checkpoint"
+        )
     shape = live_shape({asked.uid: asked.described}, asked.uid, asked.state)
     (keys,) = pa.ipc.open_stream(asked.keys)
-    return as_bytes(rows_of(shape, operator.peek(keys, hash_keys(keys, keys.schema.names))))
+    return as_bytes(rows_of(shape, operator.peek(AskedKeys(keys))))

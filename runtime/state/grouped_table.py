@@ -6,14 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, UInt64s
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.snapshot_options import SnapshotOptions
-from onceflow.runtime.state.table import LiveRows, RowColumn
+from onceflow.runtime.state.table import NOT_THERE, LiveRows, RowColumn
 
 if TYPE_CHECKING:  # it has kernels beneath it, and who decides knows this protocol
+    from onceflow.runtime.state.asked_keys import AskedKeys
     from onceflow.runtime.state.increments import Identities, Increments
 
 
@@ -174,3 +176,12 @@ class GroupedTable(KeyedGroups, Protocol):
     def compact(self) -> Indices | None:
         """Renumber rows and keys if it pays; the old numbers of the rows, or None if rows were left."""
         ...
+
+
+def peeked_rows(table: KeyedGroups, asked: AskedKeys, max_parallelism: int) -> pa.RecordBatch:
+    """The rows of these keys that are in memory, as `freeze` would give them now; in no order. Nothing
+    changes. Raises UsageError if there are too many."""
+    found = table.find_identities(asked.identities)
+    rows = np.sort(table.rows_of_keys(np.unique(found[found != NOT_THERE])))
+    asked.check_count(len(rows))
+    return table.freeze_rows(LiveRows(table.size, rows), max_parallelism).piece(0, len(rows))

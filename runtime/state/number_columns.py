@@ -51,8 +51,8 @@ class NumberColumn:
         self._column.keep(rows)
 
     def freeze(self, live: LiveRows) -> Frozen:
-        frozen = self._column.frozen()
-        return lambda rows: pa.array(frozen.take(rows))
+        frozen = live.frozen(self._column)
+        return lambda rows: pa.array(frozen(rows))
 
     def load(self, rows: Indices, values: pa.Array) -> None:
         self._column.values[rows] = values.to_numpy()
@@ -88,8 +88,8 @@ class FlagColumn:
     def freeze(self, live: LiveRows) -> Frozen | None:
         if not self._column.used().any():
             return None
-        frozen = self._column.frozen()
-        return lambda rows: pa.array(frozen.take(rows))
+        frozen = live.frozen(self._column)
+        return lambda rows: pa.array(frozen(rows))
 
     def load(self, rows: Indices, values: pa.Array) -> None:
         self._column.values[rows] = values.to_numpy(zero_copy_only=False)

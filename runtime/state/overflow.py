@@ -13,17 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, UInt64s
-from onceflow.runtime.state.grouped_table import KeyedGroups
+from onceflow.runtime.state.grouped_table import KeyedGroups, peeked_rows
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.snapshot_options import WHOLE, SnapshotOptions
 from onceflow.runtime.state.table import IncrementalTable, Layout
+
+if TYPE_CHECKING:  # it has kernels beneath it, and who decides knows these protocols
+    from onceflow.runtime.state.asked_keys import AskedKeys
 
 BackendName = Literal["heap", "rocksdb"]
 BACKENDS: tuple[BackendName, ...] = ("heap", "rocksdb")
@@ -80,9 +83,9 @@ class Overflow(Protocol):
         """KeyedTable.freeze, with the rows that are away."""
         ...
 
-    def peek(self, batch: pa.RecordBatch, key_hash: UInt64s, max_parallelism: int) -> list[pa.RecordBatch]:
-        """The rows of these keys, of a table of keys alone, as `freeze` would give them now, here and away;
-        in no order, in batches of other columns each. No row comes back for it, or counts as used."""
+    def peek(self, asked: AskedKeys, max_parallelism: int) -> list[pa.RecordBatch]:
+        """The rows of these keys, with all their starts, as `freeze` would give them now, here and away; in
+        no order. No row comes back for it, or counts as used. Raises UsageError if there are too many."""
         ...
 
     def needs_room(self) -> bool:
@@ -137,6 +140,10 @@ class GroupedOverflow(Protocol):
         """GroupedTable.freeze, with the rows that are away."""
         ...
 
+    def peek(self, asked: AskedKeys, max_parallelism: int) -> list[pa.RecordBatch]:
+        """All rows of these keys; as Overflow.peek."""
+        ...
+
     def needs_room(self) -> bool:
         """Overflow.needs_room."""
         ...
@@ -188,8 +195,8 @@ class InMemory(_NothingAway):
         self.compact, self.freeze = table.compact, table.freeze
         self._peek = table.peek
 
-    def peek(self, batch: pa.RecordBatch, key_hash: UInt64s, max_parallelism: int) -> list[pa.RecordBatch]:
-        return [self._peek(batch, key_hash, max_parallelism)]
+    def peek(self, asked: AskedKeys, max_parallelism: int) -> list[pa.RecordBatch]:
+        return [self._peek(asked, max_parallelism)]
 
     def make_room(self, going: Indices, wakes: Wakes, empty: Indices) -> Indices:
         raise AssertionError("rows stay")
@@ -204,6 +211,10 @@ class GroupsInMemory(_NothingAway):
     def __init__(self, table: KeyedGroups) -> None:
         self.find_keys, self.load = table.find_keys, table.load
         self.compact, self.freeze = table.compact, table.freeze
+        self._groups = table
+
+    def peek(self, asked: AskedKeys, max_parallelism: int) -> list[pa.RecordBatch]:
+        return [peeked_rows(self._groups, asked, max_parallelism)]
 
     def make_room(self, going: Indices, wakes: Wakes) -> Indices:
         raise AssertionError("keys stay")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,10 @@ import pyarrow as pa
 from onceflow.runtime.records import Indices, Int64s, UInt64s
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.snapshot_options import SnapshotOptions
+
+if TYPE_CHECKING:  # they have kernels beneath them, and who decides knows these protocols
+    from onceflow.runtime.state.asked_keys import AskedKeys
+    from onceflow.runtime.state.columns import FreezableColumn
 
 Frozen = Callable[[Indices], pa.Array]
 """What a column was at a barrier: makes Arrow of some of the rows, lowest first, on any thread."""
@@ -60,6 +64,15 @@ class LiveRows:
             return lambda rows: [frozen[row] for row in rows.tolist()]
         picked = [values[row] for row in some.tolist()]
         return lambda rows: [picked[place] for place in np.searchsorted(some, rows).tolist()]
+
+    def frozen(self, column: FreezableColumn) -> Callable[[Indices], npt.NDArray[Any]]:
+        """What is in a column now, for these rows; later, and on any thread. Few rows are picked, and the
+        column is not copied."""
+        some = self._some
+        if some is None or len(column) < _COPY_PART * len(some):
+            return column.frozen().take
+        picked = column.values.take(some)
+        return lambda rows: picked.take(np.searchsorted(some, rows))
 
 
 class RowColumn(Protocol):
@@ -195,9 +208,9 @@ class IncrementalTable(KeyedTable, Protocol):
         """The columns of these rows are changed, though nobody looked for them since the latest snapshot."""
         ...
 
-    def peek(self, batch: pa.RecordBatch, key_hash: UInt64s, max_parallelism: int) -> pa.RecordBatch:
-        """The rows of these keys, of a table of keys alone, as `freeze` would give them now; in no order.
-        Nothing changes, and no row counts as used."""
+    def peek(self, asked: AskedKeys, max_parallelism: int) -> pa.RecordBatch:
+        """The rows of these keys, with all their starts, as `freeze` would give them now; in no order.
+        Nothing changes, and no row counts as used. Raises UsageError if there are too many."""
         ...
 
     def build_on_snapshots(self, key_groups: range, max_parallelism: int, options: SnapshotOptions) -> None:
@@ -243,6 +256,12 @@ class PaneTable(KeyedTable, Protocol):
     @property
     def key_count(self) -> int:
         """Numbers of keys are below it."""
+        ...
+
+    def peek(
+        self, asked: AskedKeys, max_parallelism: int, beside: Mapping[str, Int64s] | None = None
+    ) -> pa.RecordBatch:
+        """IncrementalTable.peek; `beside` as for `freeze`."""
         ...
 
     def panes(self) -> Int64s:

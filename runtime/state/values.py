@@ -14,7 +14,7 @@ import pyarrow as pa
 from onceflow.runtime.records import Indices, Mask
 from onceflow.runtime.state.cells import mark_at
 from onceflow.runtime.state.columns import FreezableColumn, bits_of, is_word, numpy_dtype
-from onceflow.runtime.state.table import Frozen
+from onceflow.runtime.state.table import Frozen, LiveRows
 
 
 class ValueColumn(Protocol):
@@ -38,7 +38,9 @@ class ValueColumn(Protocol):
         """Renumber: keep these rows only, in this order."""
         ...
 
-    def freeze(self) -> Frozen: ...
+    def freeze(self, live: LiveRows) -> Frozen:
+        """RowColumn.freeze."""
+        ...
 
 
 def value_column(arrow: pa.DataType) -> ValueColumn:
@@ -106,12 +108,12 @@ class WordColumn:
             if flags.used().all():
                 self._flags = None
 
-    def freeze(self) -> Frozen:
-        flags, values, arrow = self._is_set(), self._column.frozen(), self._arrow
+    def freeze(self, live: LiveRows) -> Frozen:
+        flags, values, arrow = self._is_set(), live.frozen(self._column), self._arrow
         if flags is None:
-            return lambda rows: array_of_words(values.take(rows), arrow, None)
-        is_set = flags.frozen()
-        return lambda rows: array_of_words(values.take(rows), arrow, ~is_set.take(rows))
+            return lambda rows: array_of_words(values(rows), arrow, None)
+        is_set = live.frozen(flags)
+        return lambda rows: array_of_words(values(rows), arrow, ~is_set(rows))
 
     def _is_set(self) -> FreezableColumn | None:
         """Which rows have a value; None: all."""
@@ -153,9 +155,9 @@ class ObjectColumn:
         mine = self.values
         self.values = [mine[row] for row in rows.tolist()]
 
-    def freeze(self) -> Frozen:
-        values, arrow = self.values.copy(), self._arrow
-        return lambda rows: _array_of_objects(values, rows, arrow)
+    def freeze(self, live: LiveRows) -> Frozen:
+        values, arrow = live.copied(self.values), self._arrow
+        return lambda rows: pa.array(values(rows), type=arrow)
 
 
 def without_nulls(values: pa.Array) -> tuple[pa.Array, Indices | None]:

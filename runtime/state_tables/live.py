@@ -25,8 +25,6 @@ from onceflow.runtime.state_tables.shapes import Shape
 
 KEYS_MAX = 1_000
 """How many keys one question may have: a slot answers between two batches, and a barrier waits meanwhile."""
-LIVE_KINDS = ("process", "reduce")
-"""The kinds of operators that can be asked: those that have one row for each key."""
 
 
 def live_shape(states: Mapping[str, StateDescription | None], uid: str, state: str) -> Shape:
@@ -44,11 +42,6 @@ def live_shape(states: Mapping[str, StateDescription | None], uid: str, state: s
     if not shape.key_columns(None).names:
         raise UsageError(
             f"state {state!r} of {uid!r} has no key: ask for its last checkpoint, by onceflow state"
-        )
-    if not kept[uid].kind.startswith(LIVE_KINDS):
-        raise UsageError(
-            f"{uid!r} is a {kept[uid].kind}, and live answers are of process functions and reduce only: "
-            "leave --live out, then the answer is of the last completed checkpoint"
         )
     return shape
 

@@ -18,7 +18,9 @@ INCREMENTAL = Unlimited(EAGER)
 
 
 @contextmanager
-def tight_rocksdb(rows_in_memory: int = ROWS_IN_MEMORY) -> Iterator[StateBackend]:
+def tight_rocksdb(
+    rows_in_memory: int = ROWS_IN_MEMORY, snapshots: SnapshotOptions = EAGER
+) -> Iterator[StateBackend]:
     """RocksDB under tables that keep so many rows in memory between two batches; in a folder of its own."""
     # Here and not above: it is an extra.
     from onceflow.runtime.state.rocks.backend import RocksBackend
@@ -33,7 +35,7 @@ def tight_rocksdb(rows_in_memory: int = ROWS_IN_MEMORY) -> Iterator[StateBackend
 
     with TemporaryDirectory(prefix="onceflow-", ignore_cleanup_errors=True) as folder:
         try:
-            yield Tight(1 << 20, rows_in_memory, rows_bytes=0, folder=Path(folder), snapshots=EAGER)
+            yield Tight(1 << 20, rows_in_memory, rows_bytes=0, folder=Path(folder), snapshots=snapshots)
         finally:
             # A test that failed on purpose has closed nothing. RocksDB writes what it has in memory when it
             # is let go of. Where its folder is gone it can't, and sleeps for a second with Python's lock in

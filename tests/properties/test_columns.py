@@ -14,6 +14,7 @@ from onceflow.runtime.operators.aggregation.accumulator import valid_arrivals
 from onceflow.runtime.operators.aggregation.accumulators import WordExtreme
 from onceflow.runtime.operators.aggregation.sums import IntegerSum
 from onceflow.runtime.state.columns import FreezableColumn, GrowableColumn
+from onceflow.runtime.state.table import LiveRows
 from onceflow.runtime.state.values import WordColumn
 
 FILL = 7
@@ -94,7 +95,7 @@ def combined(is_max: bool, before: int | None, value: int | None) -> int | None:
 def test_a_slot_is_null_until_it_has_seen_a_value(is_max: bool, steps: list[tuple[str, Any]]) -> None:
     column = WordExtreme(pa.int64(), is_max=True) if is_max else IntegerSum()
     expected: list[int | None] = []
-    frozen: list[tuple[Any, list[int | None]]] = []
+    frozen: list[tuple[Any, Any, list[int | None]]] = []
     for step, argument in steps:
         if step in ("update", "merge", "load"):
             slots, size = slots_of([number for number, _ in argument], len(expected))
@@ -121,10 +122,14 @@ def test_a_slot_is_null_until_it_has_seen_a_value(is_max: bool, steps: list[tupl
             column.clear(np.array(cleared, np.int64))
             expected = [None if i in cleared else value for i, value in enumerate(expected)]
         else:
-            frozen = [*frozen[-1:], (column.freeze(), list(expected))] if argument else []
+            rows = np.arange(len(expected))
+            few = rows[len(rows) // 2 :: 8]  # which are picked
+            whole, picked = (column.freeze(LiveRows(len(rows), some)) for some in (None, few))
+            then = [(whole, rows, list(expected)), (picked, few, [expected[row] for row in few.tolist()])]
+            frozen = [*frozen[-2:], *then] if argument else []
         assert column.results(np.arange(len(expected))).to_pylist() == expected
-        for snapshot, values_then in frozen:
-            assert snapshot(np.arange(len(values_then))).to_pylist() == values_then
+        for snapshot, rows_then, values_then in frozen:
+            assert snapshot(rows_then).to_pylist() == values_then
 
 
 def test_slots_that_nobody_marked_stay_null() -> None:
@@ -138,7 +143,7 @@ def test_slots_that_nobody_marked_stay_null() -> None:
     column.mark(np.array([1]))
     assert column.take(np.arange(7)).is_null().to_pylist() == [False] * 3 + [True] * 2 + [False] * 2
     column.keep(np.array([0, 3, 5]))
-    assert column.freeze()(np.arange(3)).is_null().to_pylist() == [False, True, False]
+    assert column.freeze(LiveRows(3))(np.arange(3)).is_null().to_pylist() == [False, True, False]
 
 
 def test_a_merge_says_nothing_of_slots_that_it_does_not_name() -> None:

@@ -22,6 +22,7 @@ from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
+from onceflow.runtime.state.table import LiveRows
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.runtime.testing.tight_state import tight_rocksdb
@@ -75,7 +76,7 @@ def check_sums(batches: list[list[int | None]], scale: int, restored_after: int)
             return
         sums.update(arrivals)
         if n == restored_after:
-            kept = sums.freeze()(rows)
+            kept = sums.freeze(LiveRows(2))(rows)
             assert kept.type == pa.decimal128(38, scale)
             sums = DecimalSum(scale)
             sums.grow(2)

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from onceflow.runtime.operators.operator import PeekedOperator
 from onceflow.runtime.operators.processing.process import ProcessOperator
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
+from onceflow.runtime.state.rocks import rocks_units
 from onceflow.runtime.state.rocks.rocks_overflow import RocksOverflow
-from onceflow.runtime.state.rocks.rocks_units import RocksUnits
 from onceflow.runtime.state_tables.live import by_key, live_shape, rows_of, slots_of
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
@@ -106,7 +107,7 @@ def answered(harness: OperatorHarness, name: str) -> list[list[dict[str, Any]]]:
         assert isinstance(operator, PeekedOperator)
         shape = live_shape({"remember": operator._config.description}, "remember", name)
         before = len(operator._memory.table)
-        tables.append(rows_of(shape, operator.peek(keys, hash_keys(keys, keys.schema.names))))
+        tables.append(rows_of(shape, operator.peek(AskedKeys(keys))))
         assert len(operator._memory.table) == before, "nothing comes back"
     rows = by_key(tables, KEYS)
     return [sorted(({**row} for row in of_key), key=str) for of_key in rows]
@@ -136,21 +137,21 @@ def grouped(seen: list[Seen]) -> dict[tuple[str, int], list[Seen]]:
     return dict(found)
 
 
-def _first_row(self: HeapTable, batch: pa.RecordBatch, key_hash: Any, max_parallelism: int) -> Any:
+def _first_row(self: HeapTable, asked: AskedKeys, max_parallelism: int) -> Any:
     return self.freeze_rows(self.live_rows(), max_parallelism).piece(0, 1)
 
 
-def _brought_back(self: RocksOverflow, batch: pa.RecordBatch, key_hash: Any, max_parallelism: int) -> Any:
-    self.find_or_add(batch, key_hash)
-    return [self._table.peek(batch, key_hash, max_parallelism)]
+def _brought_back(self: RocksOverflow, asked: AskedKeys, max_parallelism: int) -> Any:
+    self.find_or_add(asked.batch, asked.hashes)
+    return self._table.peek(asked, max_parallelism)
 
 
 @pytest.mark.parametrize(
     ("mutant", "is_on_disk"),
     [
         (Mutant("another key answers", [(HeapTable, "peek", _first_row)]), False),
-        (Mutant("keys on disk are not found", [(RocksUnits, "_contents_away", lambda *_: [])]), True),
-        (Mutant("a question makes room for its keys", [(RocksOverflow, "peek", _brought_back)]), True),
+        (Mutant("keys on disk are not found", [(rocks_units, "looked_up", lambda *_: ([], None))]), True),
+        (Mutant("a question makes room for its keys", [(RocksOverflow, "_peek", _brought_back)]), True),
     ],
     ids=lambda it: getattr(it, "title", None),
 )

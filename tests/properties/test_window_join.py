@@ -27,7 +27,7 @@ from onceflow.runtime.operators.joins.window_sides import WindowSides
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Records
 from onceflow.runtime.state.increments import Increments
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
-from onceflow.runtime.state.rocks import frozen_tiers
+from onceflow.runtime.state.rocks import row_codec
 from onceflow.runtime.state.rocks.rocks_groups import RocksGroups
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
@@ -397,7 +397,7 @@ def _groups_of_nobody(hashes: Any, max_parallelism: int) -> Any:
     return _key_groups_of(~hashes, max_parallelism)
 
 
-_split, _key_groups_of = RocksGroups.split, frozen_tiers.key_groups_of
+_split, _key_groups_of = RocksGroups.split, row_codec.key_groups_of
 
 
 @pytest.mark.parametrize(
@@ -405,7 +405,7 @@ _split, _key_groups_of = RocksGroups.split, frozen_tiers.key_groups_of
     [
         Mutant("of a key one row comes back", [(RocksGroups, "split", staticmethod(_one_row_of_a_key))]),
         Mutant("nothing wakes", [(RowsInTime, "wake", _asleep)]),
-        Mutant("rows on disk get wrong key groups", [(frozen_tiers, "key_groups_of", _groups_of_nobody)]),
+        Mutant("rows on disk get wrong key groups", [(row_codec, "key_groups_of", _groups_of_nobody)]),
     ],
     ids=lambda mutant: mutant.title,
 )

@@ -15,7 +15,7 @@ import pyarrow as pa
 from onceflow.runtime.records import Indices, Int64s
 from onceflow.runtime.state.cells import add_at
 from onceflow.runtime.state.columns import FreezableColumn
-from onceflow.runtime.state.table import Frozen
+from onceflow.runtime.state.table import Frozen, LiveRows
 from onceflow.runtime.state.values import ObjectColumn, WordColumn, without_nulls
 
 
@@ -79,7 +79,9 @@ class Accumulator(Protocol):
         """Renumber: keep these rows only, in this order."""
         ...
 
-    def freeze(self) -> Frozen: ...
+    def freeze(self, live: LiveRows) -> Frozen:
+        """RowColumn.freeze."""
+        ...
 
     def load(self, rows: Indices, state: pa.Array) -> None:
         """Restore these empty rows from what `freeze` gave."""
@@ -111,8 +113,8 @@ class OneColumn:
     def keep(self, rows: Indices) -> None:
         self._column.keep(rows)
 
-    def freeze(self) -> Frozen:
-        return self._column.freeze()
+    def freeze(self, live: LiveRows) -> Frozen:
+        return self._column.freeze(live)
 
     def load(self, rows: Indices, state: pa.Array) -> None:
         self._column.put(rows, state)
@@ -140,10 +142,10 @@ class Parts:
         for name, column in self._columns.items():
             add_at(column.values, rows, other._columns[name].values[other_rows])
 
-    def freeze(self) -> Frozen:
-        frozen = {name: column.frozen() for name, column in self._columns.items()}
+    def freeze(self, live: LiveRows) -> Frozen:
+        frozen = {name: live.frozen(column) for name, column in self._columns.items()}
         return lambda rows: pa.StructArray.from_arrays(
-            [pa.array(c.take(rows)) for c in frozen.values()], [*frozen]
+            [pa.array(values(rows)) for values in frozen.values()], [*frozen]
         )
 
     def load(self, rows: Indices, state: pa.Array) -> None:

@@ -28,7 +28,7 @@ from onceflow.runtime.operators.aggregation.sums import (
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.cells import add_at, count_at
 from onceflow.runtime.state.columns import FreezableColumn, is_word
-from onceflow.runtime.state.table import Frozen
+from onceflow.runtime.state.table import Frozen, LiveRows
 from onceflow.runtime.state.values import (
     ObjectColumn,
     WordColumn,
@@ -103,9 +103,9 @@ class Count:
     def keep(self, rows: Indices) -> None:
         self._count.keep(rows)
 
-    def freeze(self) -> Frozen:
-        counts = self._count.frozen()
-        return lambda rows: pa.array(counts.take(rows))
+    def freeze(self, live: LiveRows) -> Frozen:
+        counts = live.frozen(self._count)
+        return lambda rows: pa.array(counts(rows))
 
     def load(self, rows: Indices, state: pa.Array) -> None:
         self._count.values[rows] = state.to_numpy()
@@ -188,10 +188,10 @@ class Outermost:
         self._time.keep(rows)
         self._value.keep(rows)
 
-    def freeze(self) -> Frozen:
-        time, value = self._time.frozen(), self._value.freeze()
+    def freeze(self, live: LiveRows) -> Frozen:
+        time, value = live.frozen(self._time), self._value.freeze(live)
         return lambda rows: pa.StructArray.from_arrays(
-            [pa.array(time.take(rows)), value(rows)], ["event_time", "value"]
+            [pa.array(time(rows)), value(rows)], ["event_time", "value"]
         )
 
     def load(self, rows: Indices, state: pa.Array) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.operators.aggregation.accumulator import Arrivals
 from onceflow.runtime.records import Indices
-from onceflow.runtime.state.table import Frozen
+from onceflow.runtime.state.table import Frozen, LiveRows
 
 _NAN = float("nan")
 """One object for all of them: as values of a set they are the same only so."""
@@ -47,15 +48,16 @@ class ValueLists:
         lists = self._lists
         self._lists = [lists[row] for row in rows.tolist()]
 
-    def freeze(self) -> Frozen:
-        lists, arrow = self._lists.copy(), self._type
-        lengths = [0 if values is None else len(values) for values in lists]
+    def freeze(self, live: LiveRows) -> Frozen:
+        lists, arrow, of = live.copied(self._lists), self._type, live.all()
+        lengths = [0 if (values := self._lists[row]) is None else len(values) for row in of.tolist()]
 
-        def values_of(row: int) -> list[Any] | None:
-            values = lists[row]
-            return None if values is None else values[: lengths[row]]
+        def frozen(rows: Indices) -> pa.Array:
+            counts = (lengths[place] for place in np.searchsorted(of, rows).tolist())
+            pairs = zip(lists(rows), counts, strict=True)
+            return pa.array([None if values is None else values[:n] for values, n in pairs], arrow)
 
-        return lambda rows: pa.array([values_of(row) for row in rows.tolist()], arrow)
+        return frozen
 
     def load(self, rows: Indices, state: pa.Array) -> None:
         for row, values in zip(rows.tolist(), state.to_pylist(), strict=True):

@@ -18,7 +18,7 @@ from onceflow.runtime.operators.aggregation.quantiles import numbers_of, pieces
 from onceflow.runtime.operators.aggregation.sketch_library import sketch_library
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.hashing import hash_keys
-from onceflow.runtime.state.table import Frozen
+from onceflow.runtime.state.table import Frozen, LiveRows
 
 LG_K = 12
 """Registers of a HyperLogLog sketch, as a power of two: 4,096 of a byte each."""
@@ -85,13 +85,12 @@ class Sketches:
         self._sketches = [sketches[row] for row in kept]
         self._shared = {place for place, row in enumerate(kept) if row in shared}
 
-    def freeze(self) -> Frozen:
-        sketches, to_bytes = self._sketches.copy(), self._kind.to_bytes
-        self._shared = {row for row, sketch in enumerate(sketches) if sketch is not None}
+    def freeze(self, live: LiveRows) -> Frozen:
+        sketches, to_bytes = live.copied(self._sketches), self._kind.to_bytes
+        self._shared.update(row for row in live.all().tolist() if self._sketches[row] is not None)
 
         def state(rows: Indices) -> pa.Array:
-            chosen = (sketches[row] for row in rows.tolist())
-            return pa.array([None if s is None else to_bytes(s) for s in chosen], pa.binary())
+            return pa.array([None if s is None else to_bytes(s) for s in sketches(rows)], pa.binary())
 
         return state
 

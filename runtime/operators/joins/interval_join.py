@@ -24,6 +24,7 @@ from onceflow.runtime.operators.joins.rows_in_time import RowsInTime
 from onceflow.runtime.operators.joins.runs import PAIRS_MAX, SideRows, limit_of, pairs
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Mask, Records, concatenated
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.operator_state import restored_watermark
@@ -119,6 +120,9 @@ class IntervalJoinOperator:
     def snapshot(self) -> FrozenState:
         frozen = self._rows.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: frozen}, {"watermark": self._watermark})
+
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._rows.peek(asked, self._context.max_parallelism)
 
     def close(self) -> None:
         self._rows.close()

@@ -21,6 +21,9 @@ from onceflow.runtime.state.overflow import NO_ROWS
 from onceflow.runtime.state.snapshot_options import SnapshotOptions
 from onceflow.runtime.state.table import LiveRows, RowColumn
 
+_SEARCHED_PART = 16
+"""For one key among so many rows, or fewer keys, rows are searched for: it costs less than a look at all."""
+
 
 class Side(Protocol):
     """What is kept of one side of a join."""
@@ -144,6 +147,10 @@ class JoinedRows:
         return LiveRows(self.size, self.rows_of_keys(keys.all()))
 
     def rows_of_keys(self, numbers: Indices) -> Indices:
+        if len(numbers) * _SEARCHED_PART < self.size:
+            limits, keys = [side.limit for side in self._kept.sides], np.unique(numbers)
+            found = [part.first + part.run.live_of(keys, limits[part.side]) for part in self._parts()]
+            return np.concatenate(found) if found else NO_ROWS
         is_asked = np.zeros(self.key_count, np.bool_)
         is_asked[numbers] = True
         rows = self.live_rows().all()

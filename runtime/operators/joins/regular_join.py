@@ -19,6 +19,7 @@ from onceflow.runtime.operators.joins.ordered_changes import OrderedChanges
 from onceflow.runtime.operators.joins.runs import PAIRS_MAX, limit_of
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Kinds, Mask, Records, RowKind
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.description import StateDescription, TimeToLive
 from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.operator_state import restored_watermark
@@ -114,6 +115,9 @@ class RegularJoinOperator:
         self._forget()
         frozen = self._overflow.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: frozen}, {"watermark": self._watermark})
+
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._overflow.peek(asked, self._context.max_parallelism)
 
     def close(self) -> None:
         self._overflow.close()

@@ -12,6 +12,7 @@ from onceflow.runtime.operators.joins.joined_columns import JoinedColumns
 from onceflow.runtime.operators.joins.joined_rows import JoinedRows, Kept, Side
 from onceflow.runtime.operators.operator import OperatorContext, RestoredState
 from onceflow.runtime.records import Indices, Int64s, Mask, Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.overflow import GroupedOverflow, GroupsInMemory
 
@@ -89,6 +90,9 @@ class RowsInTime:
 
     def freeze(self, max_parallelism: int) -> FrozenRows:
         return self._overflow.freeze(max_parallelism)
+
+    def peek(self, asked: AskedKeys, max_parallelism: int) -> list[pa.RecordBatch]:
+        return self._overflow.peek(asked, max_parallelism)
 
     def close(self) -> None:
         self._overflow.close()

@@ -99,6 +99,14 @@ class Run:
             return _later(self.time, limit, self.is_gone)
         return np.sort(self.by_time[self.expired :])
 
+    def live_of(self, keys: Int64s, limit: int) -> Indices:
+        """The rows of these keys that are there, lowest first; the keys rise."""
+        begin, counts = self.find(keys, np.full(len(keys), -EVER_MS), np.full(len(keys), EVER_MS))
+        rows = np.repeat(begin - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+        if self.by_time is None:
+            return rows[_later(self.time[rows], limit, None if self.is_gone is None else self.is_gone[rows])]
+        return np.setdiff1d(rows, self.by_time[: self.expired], assume_unique=True)
+
     def take_away(self, rows: Indices) -> None:
         """These rows are no more. Only of a side whose expired rows nobody is told of."""
         assert self.by_time is None, "they would be told of"

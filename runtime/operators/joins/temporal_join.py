@@ -25,6 +25,7 @@ from onceflow.runtime.operators.joins.runs import EVER_MS, SideRows, limit_of
 from onceflow.runtime.operators.joins.versions import Versions, turns_behind
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Mask, Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
 from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.operator_state import restored_watermark
@@ -144,6 +145,9 @@ class TemporalJoinOperator:
     def snapshot(self) -> FrozenState:
         frozen = self._rows.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: frozen}, {"watermark": self._watermark})
+
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._rows.peek(asked, self._context.max_parallelism)
 
     def close(self) -> None:
         self._rows.close()

@@ -31,6 +31,7 @@ from onceflow.runtime.operators.joins.window_sides import (
 )
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.types.user_functions import function_name
@@ -123,6 +124,9 @@ class WindowJoinOperator:
     def snapshot(self) -> FrozenState:
         frozen = self._sides.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: frozen}, {"watermark": self._watermark})
+
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._sides.peek(asked, self._context.max_parallelism)
 
     def close(self) -> None:
         self._sides.close()

@@ -15,6 +15,7 @@ from onceflow.runtime.operators.joins.runs import Run, SideRows, limit_of
 from onceflow.runtime.operators.joins.window_sides import EndedWindows, open_windows
 from onceflow.runtime.operators.operator import OperatorContext, RestoredState
 from onceflow.runtime.records import Indices, Int64s, Mask, Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.rows import take_rows
@@ -74,6 +75,9 @@ class WindowRows:
 
     def freeze(self, max_parallelism: int) -> FrozenRows:
         return self._rows.freeze(max_parallelism)
+
+    def peek(self, asked: AskedKeys, max_parallelism: int) -> list[pa.RecordBatch]:
+        return self._rows.peek(asked, max_parallelism)
 
     def close(self) -> None:
         self._rows.close()

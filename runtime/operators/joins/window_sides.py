@@ -24,8 +24,9 @@ from onceflow.runtime.operators.joins.frozen_sides import (
 from onceflow.runtime.operators.operator import OperatorContext, RestoredState
 from onceflow.runtime.operators.two_keys import joint_keys, keys_of
 from onceflow.runtime.records import Indices, Int64s, Records, UInt64s
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.columns import one_batch
-from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
 from onceflow.runtime.state.operator_state import FrozenRows, restored_watermark
 from onceflow.runtime.state.rows import take_rows
 from onceflow.runtime.state.tables import Layout, keyed_table
@@ -138,6 +139,18 @@ class WindowSides:
                 to += [_FrozenWindow(part.batch, start) for part in its]
         return FrozenSides(found, self._schemas, self._keys, max_parallelism)
 
+    def peek(self, asked: AskedKeys, max_parallelism: int) -> list[pa.RecordBatch]:
+        """The rows of these keys as `freeze` would give them; in no order. All keys are looked at."""
+        found: tuple[list[FrozenPart], list[FrozenPart]] = ([], [])
+        for start, sides in self._open.items():
+            for side, its in enumerate(sides):
+                found[side].extend(
+                    _FrozenWindow(part.batch, start, rows) for part, rows in self._asked(asked, side, its)
+                )
+        frozen = FrozenSides(found, self._schemas, self._keys, max_parallelism)
+        asked.check_count(len(frozen))
+        return [frozen.piece(0, len(frozen))]
+
     def open(self, context: OperatorContext) -> None:
         pass
 
@@ -149,6 +162,21 @@ class WindowSides:
 
     def close(self) -> None:
         pass
+
+    def _asked(self, asked: AskedKeys, side: int, parts: Sequence[Part]) -> Iterator[tuple[Part, Indices]]:
+        """The parts among these that have rows of these keys, and which rows."""
+        if not parts:
+            return
+        ends = np.cumsum([len(part.key_hash) for part in parts])
+        near = asked.near(np.concatenate([part.key_hash for part in parts]))
+        number = np.searchsorted(ends, near, side="right")
+        for n in np.unique(number).tolist():
+            part, rows = parts[n], near[number == n] - (int(ends[n]) - len(parts[n].key_hash))
+            names = list(self._keys[side])
+            checks = hash_keys(take_rows(part.batch.select(names), rows), names, CHECK_SEED)
+            rows = rows[asked.are(part.key_hash[rows], checks)]
+            if len(rows):
+                yield part, rows
 
     def _add(self, side: int, batch: pa.RecordBatch, hashes: UInt64s, starts: Int64s, rows: Indices) -> None:
         """Windows next to each other share memory until the last of them has ended; others have their own, so
@@ -173,6 +201,8 @@ class WindowSides:
 class _FrozenWindow:
     batch: pa.RecordBatch
     start: int
+    rows: Indices | None = None
+    """Some of the rows, lowest first; None: all."""
     is_matched: None = None
     beside: ClassVar[Mapping[str, Int64s]] = {}
 
@@ -181,7 +211,7 @@ class _FrozenWindow:
         return np.full(self.batch.num_rows, self.start)
 
     def live(self) -> Indices:
-        return np.arange(self.batch.num_rows)
+        return np.arange(self.batch.num_rows) if self.rows is None else self.rows
 
 
 def open_windows(

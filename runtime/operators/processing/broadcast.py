@@ -27,7 +27,8 @@ from onceflow.runtime.operators.processing.broadcast_state import (
 )
 from onceflow.runtime.operators.processing.keyed_process import KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessOperator
-from onceflow.runtime.records import WATERMARK_MIN_MS, Records, UInt64s
+from onceflow.runtime.records import WATERMARK_MIN_MS, Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.declared_state import State
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
 from onceflow.runtime.state.evolution.readers import Reader, Readers, names_kept_as
@@ -204,8 +205,8 @@ class KeyedBroadcastOperator(BroadcastOperator):
         super().__init__(config, main, main.function)
         self._keyed = main
 
-    def peek(self, keys: pa.RecordBatch, key_hash: UInt64s) -> Sequence[pa.RecordBatch]:
-        return self._keyed.peek(keys, key_hash)
+    def peek(self, asked: AskedKeys) -> Sequence[pa.RecordBatch]:
+        return self._keyed.peek(asked)
 
     def fire(self, rows_max: int) -> int:
         return self._keyed.fire(rows_max)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.operators.operator import OperatorContext, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, UInt64s
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.expiries import Expiries
 from onceflow.runtime.state.expiring_values import ExpiringValues
@@ -154,9 +155,9 @@ class KeyMemory:
         self._let_go()
         return self._overflow.freeze(max_parallelism)
 
-    def peek(self, keys: pa.RecordBatch, key_hash: UInt64s, max_parallelism: int) -> list[pa.RecordBatch]:
+    def peek(self, asked: AskedKeys, max_parallelism: int) -> list[pa.RecordBatch]:
         """The rows of these keys as a snapshot would have them now; see Overflow."""
-        return self._overflow.peek(keys, key_hash, max_parallelism)
+        return self._overflow.peek(asked, max_parallelism)
 
     def _look_at(self, rows: Indices) -> None:
         """See which of these rows remember nothing."""

@@ -25,7 +25,8 @@ from onceflow.runtime.operators.processing.timer_firing import CHAINED_TIMERS_MA
 from onceflow.runtime.operators.processing.watermark_calls import WatermarkCalls
 from onceflow.runtime.operators.timers import Timers
 from onceflow.runtime.operators.two_keys import RightInput, joint_keys, keys_of
-from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records, UInt64s
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.operator_state import restored_watermark
@@ -264,8 +265,8 @@ class ProcessOperator:
             meta["reached"] = self._ctx.watermark
         return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
 
-    def peek(self, keys: pa.RecordBatch, key_hash: UInt64s) -> list[pa.RecordBatch]:
-        return self._memory.peek(keys, key_hash, self._context.max_parallelism)
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._memory.peek(asked, self._context.max_parallelism)
 
     def close(self) -> None:
         self._memory.close()

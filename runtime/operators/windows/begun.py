@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.columns import FreezableColumn
-from onceflow.runtime.state.table import Frozen
+from onceflow.runtime.state.table import Frozen, LiveRows
 
 BEGUN_BEFORE = "(begun before)"
 """The field of a state's value: a struct of booleans, one for each aggregate that was added."""
@@ -89,10 +89,10 @@ class Begun:
             if not flags.used().any():
                 del self._flags[name]
 
-    def freeze(self) -> Frozen:
-        frozen = {name: flags.frozen() for name, flags in self._flags.items()}
+    def freeze(self, live: LiveRows) -> Frozen:
+        frozen = {name: live.frozen(flags) for name, flags in self._flags.items()}
         return lambda rows: pa.StructArray.from_arrays(
-            [pa.array(flags.take(rows)) for flags in frozen.values()], [*frozen]
+            [pa.array(flags(rows)) for flags in frozen.values()], [*frozen]
         )
 
     def _flag(self, name: str, rows: Indices, size: int) -> None:

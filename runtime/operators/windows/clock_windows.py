@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 
 from onceflow.runtime.operators.operator import MAIN, FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.windows.span_operator import SpanOperator
 from onceflow.runtime.operators.windows.triggered_operator import TriggeredOperator
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 
 
 class ClockWindowOperator:
@@ -66,6 +68,9 @@ class ClockWindowOperator:
 
     def snapshot(self) -> FrozenState:
         return self._spans.snapshot()
+
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._spans.peek(asked)
 
     def close(self) -> None:
         self._spans.close()

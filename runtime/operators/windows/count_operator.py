@@ -15,6 +15,7 @@ from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Ou
 from onceflow.runtime.operators.windows.ranks import places_by_number, rank
 from onceflow.runtime.operators.windows.window_operator import WindowValues
 from onceflow.runtime.records import Indices, Int64s, Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.number_columns import NumberColumn
 from onceflow.runtime.state.overflow import InMemory, Overflow, make_room
 from onceflow.runtime.state.tables import Layout, keyed_table
@@ -87,6 +88,9 @@ class CountOperator:
         self._forget_empty()
         rows = self._overflow.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: rows})
+
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._overflow.peek(asked, self._context.max_parallelism)
 
     def close(self) -> None:
         self._overflow.close()

@@ -22,6 +22,7 @@ from onceflow.runtime.operators.windows.window_operator import (
     without_late,
 )
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Int64s, Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.number_columns import NumberColumn
 from onceflow.runtime.state.overflow import NO_ROWS, NO_WAKE_MS, GroupedOverflow, GroupsInMemory
 from onceflow.runtime.state.table import NOT_THERE
@@ -115,8 +116,7 @@ class KeyedPaneOperator:
             self._lateness.note_all_fired()
             self._make_room()
             return 0
-        count = min(rows_max, EMIT_ROWS_MAX)
-        piece, rest = self._due[:count], self._due[count:]
+        piece, rest = np.split(self._due, [min(rows_max, EMIT_ROWS_MAX)])
         self._due = np.append(rest, self._fire_next(piece, self._lateness.reached_ms))
         if not len(self._due):
             self._overflow.compact()
@@ -126,6 +126,9 @@ class KeyedPaneOperator:
         rows = self._overflow.freeze(self._context.max_parallelism)
         meta: dict[str, Json] = {**self._lateness.as_meta(), "window": window_as_json(self._window)}
         return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
+
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._overflow.peek(asked, self._context.max_parallelism)
 
     def close(self) -> None:
         self._overflow.close()
@@ -185,9 +188,8 @@ class KeyedPaneOperator:
         self._fired.put(rows, np.maximum(self._fired.of(rows), fired_ms))
 
     def _note_next(self, rows: Indices) -> None:
-        if len(rows):
-            times = self._times(rows, self._lateness.fired_ms)
-            self._next_ms = min(self._next_ms, int(times.min()))
+        times = self._times(rows, self._lateness.fired_ms)
+        self._next_ms = min(self._next_ms, int(times.min(initial=WATERMARK_MAX_MS)))
 
     # --- Firing ---
 
@@ -295,5 +297,4 @@ def _with_fired(piece: pa.RecordBatch) -> pa.RecordBatch:
     """The rows with the column FIRED, which older snapshots and those of PaneOperator may leave out."""
     if FIRED in piece.schema.names:
         return piece
-    nothing: Int64s = np.full(piece.num_rows, WATERMARK_MIN_MS, np.int64)
-    return piece.append_column(FIRED, pa.array(nothing))
+    return piece.append_column(FIRED, pa.array(np.full(piece.num_rows, WATERMARK_MIN_MS, np.int64)))

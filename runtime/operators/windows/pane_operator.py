@@ -24,6 +24,7 @@ from onceflow.runtime.operators.windows.window_operator import (
     without_late,
 )
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Mask, Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.tables import Layout, pane_table
 
 TABLE = "panes"
@@ -123,11 +124,12 @@ class PaneOperator:
         return max(fired, 1)
 
     def snapshot(self) -> FrozenState:
-        fired_ms = self._fired_by_row()
-        beside = {} if fired_ms is None else {FIRED: fired_ms}
-        rows = self._table.freeze(self._context.max_parallelism, beside)
+        rows = self._table.freeze(self._context.max_parallelism, self._beside())
         meta: dict[str, Json] = {**self._lateness.as_meta(), "window": window_as_json(self._window)}
         return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
+
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return [self._table.peek(asked, self._context.max_parallelism, self._beside())]
 
     def close(self) -> None:
         pass
@@ -199,6 +201,11 @@ class PaneOperator:
             is_old = rows < len(self._fired_before)
             is_old[is_old] = self._fired_before[rows[is_old]] >= last_ms
             yield is_old
+
+    def _beside(self) -> dict[str, Int64s]:
+        """The columns of a snapshot beside those of the table."""
+        fired_ms = self._fired_by_row()
+        return {} if fired_ms is None else {FIRED: fired_ms}
 
     def _fired_by_row(self) -> Int64s | None:
         """The last millisecond of the latest window that has fired for the key of each row, as the column

@@ -16,7 +16,8 @@ from onceflow.runtime.operators.operator import FrozenState, Operator, OperatorC
 from onceflow.runtime.operators.user_state import RecordRows, UserColumn
 from onceflow.runtime.operators.windows.reduce_values import reduce_each
 from onceflow.runtime.operators.windows.window import check_keys
-from onceflow.runtime.records import Records, UInt64s
+from onceflow.runtime.records import Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.overflow import InMemory, Overflow, make_room
@@ -118,8 +119,8 @@ class ReduceOperator:
         rows = self._overflow.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: rows})
 
-    def peek(self, keys: pa.RecordBatch, key_hash: UInt64s) -> list[pa.RecordBatch]:
-        return self._overflow.peek(keys, key_hash, self._context.max_parallelism)
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._overflow.peek(asked, self._context.max_parallelism)
 
     def close(self) -> None:
         self._overflow.close()

@@ -68,7 +68,7 @@ class RowCopies:
         has = self._has.freeze(live)
         if has is None:
             return None
-        frozen = [values.freeze() for values in self._values]
+        frozen = [values.freeze(live) for values in self._values]
 
         def struct(rows: Indices) -> pa.Array:
             arrays = [values(rows) for values in frozen]

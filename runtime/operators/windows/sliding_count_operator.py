@@ -21,6 +21,7 @@ from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Ou
 from onceflow.runtime.operators.windows.pane_operator import MergeableValues
 from onceflow.runtime.operators.windows.ranks import rank
 from onceflow.runtime.records import Indices, Int64s, Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.number_columns import NumberColumn
 from onceflow.runtime.state.overflow import GroupedOverflow, GroupsInMemory
 from onceflow.runtime.state.table import NOT_THERE, RowColumn
@@ -114,6 +115,9 @@ class SlidingCountOperator:
     def snapshot(self) -> FrozenState:
         rows = self._overflow.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: rows})
+
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._overflow.peek(asked, self._context.max_parallelism)
 
     def close(self) -> None:
         self._overflow.close()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import pyarrow as pa
+
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.windows.keyed_pane_operator import KeyedPaneOperator
 from onceflow.runtime.operators.windows.pane_operator import PaneOperator
 from onceflow.runtime.records import Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 
 
 class SlidingOperator:
@@ -39,6 +42,9 @@ class SlidingOperator:
 
     def snapshot(self) -> FrozenState:
         return self._of.snapshot()
+
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._of.peek(asked)
 
     def close(self) -> None:
         self._of.close()

@@ -29,6 +29,7 @@ from onceflow.runtime.records import (
     Records,
     RowKind,
 )
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.number_columns import FlagColumn
 from onceflow.runtime.state.overflow import NO_WAKE_MS
 from onceflow.runtime.state.table import RowColumn
@@ -102,6 +103,9 @@ class SpanOperator:
 
     def snapshot(self) -> FrozenState:
         return FrozenState(self._context.key_groups, {TABLE: self._away.freeze()}, self._lateness.as_meta())
+
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._away.peek(asked)
 
     def close(self) -> None:
         self._away.close()

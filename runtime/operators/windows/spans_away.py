@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from onceflow.runtime.operators.operator import OperatorContext, RestoredState
 from onceflow.runtime.operators.windows.lateness import Lateness
 from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.overflow import NO_WAKE_MS, GroupedOverflow, GroupsInMemory
 from onceflow.runtime.state.tables import Layout, grouped_table
@@ -72,6 +74,9 @@ class SpansAway:
 
     def freeze(self) -> FrozenRows:
         return self._overflow.freeze(self._context.max_parallelism)
+
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._overflow.peek(asked, self._context.max_parallelism)
 
     def compact(self) -> None:
         """Let go of what was removed, and of keys that have no room."""

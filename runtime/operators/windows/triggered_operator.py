@@ -30,6 +30,7 @@ from onceflow.runtime.records import (
     Records,
     RowKind,
 )
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.number_columns import FlagColumn, NumberColumn
 from onceflow.runtime.state.table import RowColumn
 
@@ -155,6 +156,9 @@ class TriggeredOperator:
             self._forget_empty()
         return FrozenState(self._context.key_groups, {TABLE: self._away.freeze()}, self._lateness.as_meta())
 
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._away.peek(asked)
+
     def close(self) -> None:
         self._away.close()
 
@@ -236,9 +240,8 @@ class TriggeredOperator:
     def _act(self, rows: Indices, acts: Acts, times: Int64s) -> None:
         """Send, then forget what is to be purged; none of the windows is given twice."""
         self._table.note_changed(rows)
-        fires = (acts & _FIRE) != 0
+        fires, purges = (acts & _FIRE) != 0, (acts & _PURGE) != 0
         self._send(rows[fires], times[fires])
-        purges = (acts & _PURGE) != 0
         if self._firings.results is Results.DISCARDING:
             purges = purges | fires
         purged = rows[purges]
@@ -291,8 +294,7 @@ class TriggeredOperator:
 
     def _forget_empty(self) -> None:
         """Let go of global windows that hold nothing, when they are at least half."""
-        rows = self._table.rows()
-        empty = rows[(self._count.of(rows) == 0)]
+        empty = (rows := self._table.rows())[self._count.of(rows) == 0]
         if len(empty) >= _EMPTY_MIN and 2 * len(empty) >= len(rows) and not self._trigger.is_firing:
             self._table.remove(empty[self._trigger.is_blank(empty)])
             self._away.compact()

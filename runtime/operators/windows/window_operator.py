@@ -19,6 +19,7 @@ from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.windows.lateness import Lateness
 from onceflow.runtime.records import Indices, Int64s, Records
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.overflow import InMemory, Overflow, make_room
 from onceflow.runtime.state.table import DueRows, RowColumn
 from onceflow.runtime.state.tables import Layout, keyed_table
@@ -137,6 +138,9 @@ class WindowOperator:
         rows = self._overflow.freeze(self._context.max_parallelism)
         meta: dict[str, Json] = {**self._lateness.as_meta(), "window": window_as_json(self._window)}
         return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
+
+    def peek(self, asked: AskedKeys) -> list[pa.RecordBatch]:
+        return self._overflow.peek(asked, self._context.max_parallelism)
 
     def close(self) -> None:
         self._overflow.close()

@@ -77,7 +77,7 @@ class BuiltinColumn:
         return fresh
 
     def freeze(self, live: LiveRows) -> Frozen:
-        return self._accumulator.freeze()
+        return self._accumulator.freeze(live)
 
 
 class UserAggregate:
@@ -241,7 +241,7 @@ class AggregateValues:
     def freeze(self, live: LiveRows) -> Frozen:
         frozen = {name: column.freeze(live) for name, column in self._columns.items()}
         if self._begun:
-            frozen[BEGUN_BEFORE] = self._begun.freeze()
+            frozen[BEGUN_BEFORE] = self._begun.freeze(live)
         return lambda rows: pa.StructArray.from_arrays([f(rows) for f in frozen.values()], [*frozen])
 
     def load(self, rows: Indices, state: pa.Array) -> None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Int64s, UInt64s
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys, with_start
 from onceflow.runtime.state.heap.frozen import FrozenTable, frozen_columns
@@ -18,7 +19,7 @@ from onceflow.runtime.state.heap.key_index import Found, KeyIndex
 from onceflow.runtime.state.heap.key_rows import FrozenKeyRows, key_rows
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.operator_state import FrozenRows
-from onceflow.runtime.state.table import Layout, LiveRows
+from onceflow.runtime.state.table import NOT_THERE, Layout, LiveRows
 
 
 class HeapPanes:
@@ -119,8 +120,22 @@ class HeapPanes:
         return kept
 
     def freeze(self, max_parallelism: int, beside: Mapping[str, Int64s] | None = None) -> FrozenRows:
+        return self._freeze_rows(self._index.live_rows(), max_parallelism, beside)
+
+    def peek(
+        self, asked: AskedKeys, max_parallelism: int, beside: Mapping[str, Int64s] | None = None
+    ) -> pa.RecordBatch:
+        found, is_asked = self._keys.find(asked.hashes, asked.checks), np.zeros(self.key_count, np.bool_)
+        is_asked[found[found != NOT_THERE]] = True
+        rows = np.flatnonzero(is_asked[self._key.used()])
+        rows = rows[self._index.is_live[rows]]
+        asked.check_count(len(rows))
+        return self._freeze_rows(LiveRows(self.size, rows), max_parallelism, beside).piece(0, len(rows))
+
+    def _freeze_rows(
+        self, live: LiveRows, max_parallelism: int, beside: Mapping[str, Int64s] | None
+    ) -> FrozenTable:
         # Columns only grow or are replaced, so views of them stay true.
-        live = self._index.live_rows()
         frozen = FrozenPaneKeys(live, self._key.used(), self._keys.hashes, self._key_rows.frozen())
         numbers = {self._start_column: self._start.used(), **(beside or {})}
         return FrozenTable(frozen, max_parallelism, numbers, frozen_columns(self._columns, live))

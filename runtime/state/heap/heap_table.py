@@ -12,6 +12,7 @@ import pyarrow as pa
 from onceflow.runtime.records import Indices, Int64s, UInt64s
 from onceflow.runtime.state import cells
 from onceflow.runtime.state import rows as row_taking
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys, with_start, without_start
 from onceflow.runtime.state.heap.frozen import FrozenTable, frozen_columns
@@ -171,11 +172,14 @@ class HeapTable:
         numbers = {**({} if name is None else {name: starts}), **(beside or {})}
         return FrozenTable(frozen, max_parallelism, numbers, frozen_columns(self._columns, live))
 
-    def peek(self, batch: pa.RecordBatch, key_hash: UInt64s, max_parallelism: int) -> pa.RecordBatch:
-        assert self._layout.start_column is None, "a key has one row"
-        found = self.find(batch, key_hash)
-        live = LiveRows(self.size, np.unique(found[found != NOT_THERE]))
-        return self.freeze_rows(live, max_parallelism).piece(0, len(live))
+    def peek(self, asked: AskedKeys, max_parallelism: int) -> pa.RecordBatch:
+        if self._layout.start_column is None:
+            found = self._index.find(asked.hashes, asked.checks)
+            rows = np.unique(found[found != NOT_THERE])
+        else:
+            rows = self._index.rows_of_keys(asked, self._start.used())
+        asked.check_count(len(rows))
+        return self.freeze_rows(LiveRows(self.size, rows), max_parallelism).piece(0, len(rows))
 
     def load(self, batch: pa.RecordBatch) -> Indices:
         keys, before = pa.RecordBatch.from_struct_array(batch.column("key")), self.size

@@ -19,14 +19,18 @@ import numpy.typing as npt
 
 from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import Indices, Int64s, Mask, UInt64s
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.cells import mark_at
 from onceflow.runtime.state.columns import GrowableColumn
+from onceflow.runtime.state.hashing import without_start
 from onceflow.runtime.state.table import NOT_THERE, LiveRows
 
 _TABLE_MIN = 1 << 11
 _PLACES_PER_ROW = 2
 """How many places of the hash table there are for each row, at least."""
 _ROWS_MAX = 1 << 30
+_LOOKED_ROWS = 1 << 15
+"""How many rows are looked at at once for those of some keys: what is computed of them stays in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,18 @@ class KeyIndex:
         """The rows of the keys whose number is at most `limit`, lowest first, and the lowest number of the
         others; None: there are none. `numbers`: by row, less than 2^63 - 1."""
         return self._places.split(self._is_removed.used(), numbers, limit)
+
+    def rows_of_keys(self, asked: AskedKeys, starts: Int64s) -> Indices:
+        """The rows of these keys, lowest first, where a row is of a key and a start; `starts`: by row. All
+        rows are looked at."""
+        found = []
+        for first in range(0, self.size, _LOOKED_ROWS):
+            piece = slice(first, min(first + _LOOKED_ROWS, self.size))
+            hashes = without_start(self.hashes[piece], starts[piece])
+            near = asked.near(hashes)
+            found.append(first + near[asked.are(hashes[near], self.checks[piece][near])])
+        rows = np.concatenate(found) if found else np.zeros(0, np.int64)
+        return np.asarray(rows[~self._is_removed.used().take(rows)])
 
     def find(self, hashes: UInt64s, checks: UInt64s) -> Indices:
         """The row of each key, or NOT_THERE; also for one that was removed."""

@@ -8,9 +8,7 @@ from itertools import islice
 import pyarrow as pa
 
 from onceflow.runtime.errors import Retryable
-from onceflow.runtime.state.hashing import without_start
-from onceflow.runtime.state.key_groups import key_groups_of
-from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN, FrozenRows
+from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.rocks.away import Away
 from onceflow.runtime.state.rocks.row_codec import RowCodec
 from onceflow.runtime.state.rocks.row_ids import Identities, are_among, identities_of, in_order
@@ -84,11 +82,8 @@ class FrozenTiers:
         if len(rows) < end - first:
             raise Retryable(f"RocksDB gave {first + len(rows)} rows of {self._count}: its files are gone")
         hashes = identities_of([row_id for row_id, _ in rows])[:, 0]
-        columns = self._codec.decode([content for _, content in rows])
-        if self._start_column is not None:
-            hashes = without_start(hashes, columns[self._start_column].to_numpy())
-        groups = key_groups_of(hashes, self._max_parallelism)
-        return pa.RecordBatch.from_pydict({KEY_GROUP_COLUMN: pa.array(groups)} | columns)
+        contents = [content for _, content in rows]
+        return self._codec.rows(contents, hashes, self._start_column, self._max_parallelism)
 
     def _read(self, rows: int) -> bool:
         """Read so many more, of which some may be twice; False: there are no more."""

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from onceflow.runtime.arrays.sorting import stable_order
 from onceflow.runtime.records import Indices, UInt64s
-from onceflow.runtime.state.grouped_table import KeyedGroups
+from onceflow.runtime.state.asked_keys import AskedKeys
+from onceflow.runtime.state.grouped_table import KeyedGroups, peeked_rows
 from onceflow.runtime.state.heap.memory_share import MemoryShare
 from onceflow.runtime.state.overflow import Wakes
 from onceflow.runtime.state.rocks.database import WRITE_ROWS, Database
@@ -82,6 +83,9 @@ class RocksGroups(RocksUnits):
         is_gone[kept] = False
         self._forget(np.flatnonzero(is_gone), identities)
         self._keep(kept)
+
+    def _peek(self, asked: AskedKeys, max_parallelism: int) -> pa.RecordBatch:
+        return peeked_rows(self._table, asked, max_parallelism)
 
     def _note_gone(self) -> None:
         self._table.note_gone()

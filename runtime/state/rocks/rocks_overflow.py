@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Int64s, UInt64s
-from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.memory_share import MemoryShare
-from onceflow.runtime.state.key_groups import key_groups_of
-from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN
 from onceflow.runtime.state.overflow import Wakes
 from onceflow.runtime.state.rocks.database import Database
 from onceflow.runtime.state.rocks.rocks_units import RocksUnits
@@ -33,16 +31,6 @@ class RocksOverflow(RocksUnits):
         rows = self._table.find_or_add(batch, key_hash, starts)
         self._use(rows)
         return rows
-
-    def peek(self, batch: pa.RecordBatch, key_hash: UInt64s, max_parallelism: int) -> list[pa.RecordBatch]:
-        here = self._table.peek(batch, key_hash, max_parallelism)
-        contents = self._contents_away(self._table.identities_of(batch, key_hash)) if self._units else []
-        if not contents:
-            return [here]
-        away = pa.RecordBatch.from_pydict(self._codec.decode(contents))
-        keys = pa.RecordBatch.from_struct_array(away.column("key"))
-        groups = pa.array(key_groups_of(hash_keys(keys, keys.schema.names), max_parallelism))
-        return [here, away.add_column(0, KEY_GROUP_COLUMN, groups)]
 
     def load(self, batch: pa.RecordBatch) -> Indices:
         self._codec.learn(batch.schema)
@@ -85,6 +73,9 @@ class RocksOverflow(RocksUnits):
 
     def _rows_of(self, units: LiveRows) -> LiveRows:
         return units
+
+    def _peek(self, asked: AskedKeys, max_parallelism: int) -> pa.RecordBatch:
+        return self._table.peek(asked, max_parallelism)
 
     def _note_gone(self) -> None:
         """Each row is noted when it goes."""

@@ -13,8 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.heap.heap_table import HeapTable
@@ -27,6 +29,7 @@ from onceflow.runtime.state.rocks.away import AllAway, Away, SomeAway, Split
 from onceflow.runtime.state.rocks.database import WRITE_ROWS, Database, Wake
 from onceflow.runtime.state.rocks.frozen_tiers import FrozenTiers
 from onceflow.runtime.state.rocks.kept_memory import KeptMemory
+from onceflow.runtime.state.rocks.looked_up import looked_up, with_starts
 from onceflow.runtime.state.rocks.row_codec import RowCodec
 from onceflow.runtime.state.rocks.row_ids import (
     Identities,
@@ -115,6 +118,10 @@ class RocksUnits(ABC):
         """What RocksDB is to have of these units, in their order, some at a time."""
 
     @abstractmethod
+    def _peek(self, asked: AskedKeys, max_parallelism: int) -> pa.RecordBatch:
+        """The rows of these keys in memory."""
+
+    @abstractmethod
     def _note_gone(self) -> None:
         """Have in the increments of the table what is gone."""
 
@@ -141,6 +148,19 @@ class RocksUnits(ABC):
             below = SomeAway(self._database, went, increment.covers, self.split)
         frozen = self._frozen(self._rows_of(units), below, twice, max_parallelism)
         return FrozenIncrement(frozen, increment)
+
+    def peek(self, asked: AskedKeys, max_parallelism: int) -> list[pa.RecordBatch]:
+        here = self._peek(asked, max_parallelism)
+        if not self._units:
+            return [here]
+        kinds = {kind: self._passed.get(kind, WATERMARK_MIN_MS) for kind in self._first}
+        units = asked.identities if self._start_column is None else with_starts(self._database, kinds, asked)
+        units = distinct(units[self._in_memory.find_identities(units) == NOT_THERE])
+        rows, hashes = looked_up(self._database, units, self.split, asked, here.num_rows)
+        if not rows:
+            return [here]
+        away = self._codec.rows(rows, hashes, self._start_column, max_parallelism)
+        return [self._codec.completed(here), away]
 
     def needs_room(self) -> bool:
         share = self._share.of_a_table
@@ -179,11 +199,6 @@ class RocksUnits(ABC):
         self._is_awaited.values[here[here != NOT_THERE]] = False
         self._passed[kind] = due[-1].time_ms
         return units, reached_ms
-
-    def _contents_away(self, identities: Identities) -> list[bytes]:
-        """What RocksDB has of those of these units that are not in memory."""
-        missing = self._in_memory.find_identities(identities) == NOT_THERE
-        return self._found(distinct(identities[missing]))
 
     def _found(self, identities: Identities) -> list[bytes]:
         """What RocksDB has of these units, which are in the order of their ids."""

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from onceflow.runtime.records import UInt64s
+from onceflow.runtime.state.hashing import without_start
+from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN
 from onceflow.runtime.state.plain_values import column_of_nothing
 from onceflow.runtime.state.rocks.packed_rows import NUMBER_BYTES, PackedRows
@@ -62,6 +65,17 @@ class RowCodec:
             for name in self._names
             if name in self._types
         }
+
+    def rows(
+        self, rows: Sequence[bytes], hashes: UInt64s, start_column: str | None, max_parallelism: int
+    ) -> pa.RecordBatch:
+        """The rows as `freeze` gives them, with all columns that are known; `hashes`: the first half of their
+        ids."""
+        columns = self.decode(rows)
+        if start_column is not None:
+            hashes = without_start(hashes, columns[start_column].to_numpy())
+        groups = pa.array(key_groups_of(hashes, max_parallelism))
+        return pa.RecordBatch.from_pydict({KEY_GROUP_COLUMN: groups, **columns})
 
     def completed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with all columns that are known: those it has not are empty."""

@@ -1,7 +1,7 @@
 """What users have bought, without an end and without output: a process function with each kind of state, and
-windows. The n-th record is `purchase(n)`.
+windows. The n-th record is `purchase(n)`. With "met" as its argument also a join with visits.
 
-onceflow run remembered.py ...
+onceflow run remembered.py ... [-- met]
 """
 
 from __future__ import annotations
@@ -39,6 +39,17 @@ class Best:
     price: int
 
 
+@dataclass(frozen=True)
+class Visit:
+    number: int
+    visitor: str
+    ts: int
+
+
+def visit(n: int) -> Visit:
+    return Visit(n, f"user-{n % USERS}", 10 * n)
+
+
 def purchase(n: int) -> Purchase:
     return Purchase(n, f"user-{n * 7919 % USERS}", f"item-{n * 7 % 5}", n * 37 % 100, n)
 
@@ -67,4 +78,8 @@ def build(arguments: list[str]) -> Job:
     bought.process(Remembered(), uid="remembered").foreach(print, uid="nothing")
     totals = bought.window(tumbling("1 d")).aggregate(n=count(), spent=sum_("price"), uid="totals")
     totals.foreach(print, uid="no_totals")
+    if "met" in arguments:
+        visits = job.data_generator(visit, rate="400/s", watermarks=times, uid="visits").key_by("visitor")
+        met = bought.interval_join(visits, lower="0 s", upper="1 s", uid="met")
+        met.select("n", "number").foreach(print, uid="no_pairs")
     return job

@@ -23,6 +23,7 @@ from onceflow.runtime.operators.assigners.sliding import sliding
 from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.operators.windows.window import WindowAggregate
+from onceflow.runtime.state.table import LiveRows
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
 
@@ -101,7 +102,7 @@ def test_what_was_frozen_stays_as_it_was(kind: SketchKind) -> None:
     sketches = Sketches(kind)
     sketches.grow(2)
     sketches.update(arrivals(1.0))
-    frozen = sketches.freeze()
+    frozen = sketches.freeze(LiveRows(2))
     sketches.keep(np.array([1, 0]))
     sketches.update(arrivals(2.0))
     sketches.merge(np.array([0]), sketches, np.array([1]))
@@ -170,11 +171,12 @@ PROGRAM = """
 import numpy as np, pyarrow as pa
 from onceflow.runtime.operators.aggregation.accumulator import Arrivals
 from onceflow.runtime.operators.aggregation.sketches import Hll, Kll, SketchKind, Sketches
+from onceflow.runtime.state.table import LiveRows
 sketches = Sketches(Hll())
 sketches.grow(1)
 values = pa.array([f"value {n}" for n in range(3_000)])
 sketches.update(Arrivals(np.zeros(3_000, np.int64), values, np.zeros(3_000, np.int64)))
-print(sketches.freeze()(np.array([0])).to_pylist()[0].hex())
+print(sketches.freeze(LiveRows(1))(np.array([0])).to_pylist()[0].hex())
 """
 
 

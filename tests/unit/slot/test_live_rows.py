@@ -11,7 +11,9 @@ import pytest
 from onceflow.runtime.control.live_messages import AskRows, RowsOfKeys
 from onceflow.runtime.control.messages import Assignment
 from onceflow.runtime.operators.processing.process import ProcessOperator
+from onceflow.runtime.operators.stateless import Stateless
 from onceflow.runtime.slot.live_rows import ANSWER_BYTES_MAX, rows_of_keys
+from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state_tables.live import as_bytes, of_bytes
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.types.columns_of_records import batch_from_records
@@ -56,6 +58,24 @@ class Raises(ProcessOperator):
 
 def test_what_goes_wrong_is_the_answer() -> None:
     assert ask(operators={"remember": Raises()}).problem == "ValueError: a value of a class of the user's"
+
+
+def test_what_can_not_be_asked_says_so() -> None:
+    answer = ask(operators={"remember": Stateless(lambda records: records)})
+    assert answer.problem.startswith("'remember' is a process, which has no live answers: leave --live")
+
+
+def test_too_many_rows_are_refused() -> None:
+    class Full(Raises):
+        def peek(self, asked: AskedKeys) -> Any:
+            asked.check_count(asked.rows_max)
+            asked.check_count(asked.rows_max + 1)
+
+    answer = ask(operators={"remember": Full()})
+    assert answer.problem.startswith(
+        "these keys have 65,537 rows or more, and a live answer has 65,536 at most"
+    )
+    assert answer.rows == b""
 
 
 def test_an_answer_that_is_too_large_is_refused() -> None:

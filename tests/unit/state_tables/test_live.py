@@ -48,12 +48,6 @@ SHAPE = live_shape(STATES, "totals", "n")
         ("filter", "n", UnknownTableError, "keeps no state for 'filter'"),
         ("totals", "m", UnknownTableError, "has no state 'm'"),
         ("totals", "rules", UsageError, "has no key"),
-        (
-            "windows",
-            "windows",
-            UsageError,
-            "is a window aggregate, and live answers are of process functions",
-        ),
     ],
 )
 def test_what_can_not_be_asked_is_refused(uid: str, state: str, kind: type[Exception], said: str) -> None:
