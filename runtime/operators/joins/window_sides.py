@@ -144,9 +144,7 @@ class WindowSides:
         found: tuple[list[FrozenPart], list[FrozenPart]] = ([], [])
         for start, sides in self._open.items():
             for side, its in enumerate(sides):
-                found[side].extend(
-                    _FrozenWindow(part.batch, start, rows) for part, rows in self._asked(asked, side, its)
-                )
+                found[side].extend(self._asked(asked, side, start, its))
         frozen = FrozenSides(found, self._schemas, self._keys, max_parallelism)
         asked.check_count(len(frozen))
         return [frozen.piece(0, len(frozen))]
@@ -163,20 +161,22 @@ class WindowSides:
     def close(self) -> None:
         pass
 
-    def _asked(self, asked: AskedKeys, side: int, parts: Sequence[Part]) -> Iterator[tuple[Part, Indices]]:
-        """The parts among these that have rows of these keys, and which rows."""
+    def _asked(self, asked: AskedKeys, side: int, start: int, parts: Sequence[Part]) -> Iterator[FrozenPart]:
+        """The rows of these keys among those of one side in one window; nothing if there are none."""
         if not parts:
             return
         ends = np.cumsum([len(part.key_hash) for part in parts])
         near = asked.near(np.concatenate([part.key_hash for part in parts]))
         number = np.searchsorted(ends, near, side="right")
-        for n in np.unique(number).tolist():
-            part, rows = parts[n], near[number == n] - (int(ends[n]) - len(parts[n].key_hash))
-            names = list(self._keys[side])
-            checks = hash_keys(take_rows(part.batch.select(names), rows), names, CHECK_SEED)
-            rows = rows[asked.are(part.key_hash[rows], checks)]
-            if len(rows):
-                yield part, rows
+        cuts = np.flatnonzero(np.diff(number, prepend=-1))
+        found = [
+            take_rows(parts[n].batch, rows - (int(ends[n]) - len(parts[n].key_hash)))
+            for n, rows in zip(number[cuts].tolist(), np.split(near, cuts[1:]), strict=False)
+        ]
+        if found:
+            batch, names = one_batch(pa.Table.from_batches(found)), list(self._keys[side])
+            is_asked = asked.are(hash_keys(batch, names), hash_keys(batch, names, CHECK_SEED))
+            yield _FrozenWindow(batch, start, np.flatnonzero(is_asked))
 
     def _add(self, side: int, batch: pa.RecordBatch, hashes: UInt64s, starts: Int64s, rows: Indices) -> None:
         """Windows next to each other share memory until the last of them has ended; others have their own, so
