@@ -91,6 +91,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def frozen_before_each_module() -> None:
+    """So it is with what earlier modules have left: late in a run a collection of it takes a second."""
+    gc.collect()
+    gc.freeze()
+
+
 KILL = "kill"
 """The property of a test for each process that it killed and whose output it judged: `WHOM | STEP`."""
 

@@ -25,6 +25,12 @@ def test_before(): pass
 def test_dies(): {how}
 """
 KILLED = "os.path.exists(fuse := 'fuse') or (open(fuse, 'w'), os.kill(os.getpid(), signal.SIGKILL))"
+LONG = """
+import time, pytest
+
+@pytest.mark.timeout(60)
+def test_takes_its_time(): time.sleep(3)
+"""
 HANGS = """
 import ctypes, os
 
@@ -62,9 +68,10 @@ def test_a_run_goes_on_when_a_worker_dies(tmp_path: Path) -> None:
 def test_a_test_that_no_signal_ends_is_ended_with_its_process(tmp_path: Path) -> None:
     settings = "import tests.workers\nfrom tests.workers import *\ntests.workers.GIVEN_UP_AFTER_S = 0.5\n"
     (tmp_path / "impatient.py").write_text(settings)
-    done = run(tmp_path, "impatient", a=QUICK, b=HANGS)
+    done = run(tmp_path, "impatient", a=QUICK, b=HANGS, c=LONG)
     assert "test_b.py::test_hangs can't be ended" in done.stderr, done
     assert "in test_hangs" in done.stderr
+    assert "test_takes_its_time" not in done.stderr, "it has a limit of its own"
     assert "1 failed" in done.stdout, done.stdout
 
 

@@ -62,7 +62,9 @@ def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    after_s = float(item.config.getini("timeout")) + GIVEN_UP_AFTER_S
+    own = item.get_closest_marker("timeout")
+    limit_s = own.args[0] if own is not None else item.config.getini("timeout")
+    after_s = float(limit_s) + GIVEN_UP_AFTER_S
     end = threading.Timer(after_s, _end_process, (item,))
     end.daemon = True
     end.start()

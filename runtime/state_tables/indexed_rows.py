@@ -30,7 +30,8 @@ class IndexedRows:
         self._hashes = hashes[order]
         self._checks = _hashes(batches, names, CHECK_SEED)[order]
         self._order = order
-        self._rows = rows
+        # Of many chunks each `take` would look at all, for milliseconds.
+        self._rows = rows.combine_chunks()
 
     @property
     def num_rows(self) -> int:
