@@ -374,7 +374,7 @@ def test_a_table_or_a_catalog_that_is_not_there(shop: Shop) -> None:
 
 
 def test_a_catalog_that_another_process_has_is_busy_and_not_away(shop: Shop) -> None:
-    """As after a kill: the job tries again, and does not take it for a wrong setting."""
+    """The job tries again, as it has to after a kill, and does not take it for a wrong setting."""
     TableJob(shop.sink(create_table=True), ORDERS)
     impatient = {**shop.catalog, "uri": shop.catalog["uri"] + "?timeout=0.1"}
     with closing(sqlite3.connect(shop.folder / "catalog.db", isolation_level=None)) as other:
