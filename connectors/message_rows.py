@@ -9,12 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from onceflow.connectors.bad_records import bad_record_error
 from onceflow.connectors.formats import Decoded, Decoder
 from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA
-from onceflow.runtime.errors import BadRecordError
 from onceflow.runtime.records import Int64s, Kinds
-
-_SHOWN_BYTES = 100
 
 
 class Letter(NamedTuple):
@@ -46,8 +44,7 @@ class MessageRows:
     """The columns of the rows: the decoder's, and what is known of a message beside its body."""
     decoder: Decoder
     tolerates_bad: bool
-    """Whether there is a place for what can't be decoded."""
-    noun: str = "messages"
+    """Whether what can't be decoded is a dead letter."""
 
     def of(
         self,
@@ -74,10 +71,7 @@ class MessageRows:
             return None
         if not self.tolerates_bad:
             bad = decoded.bad[0]
-            raise BadRecordError(
-                f"{letter(bad.row).what} can't be decoded: {bad.reason}; it begins with "
-                f"{bodies[bad.row][:_SHOWN_BYTES]!r}. To go on without such {self.noun}, give dead_letters="
-            )
+            raise bad_record_error(letter(bad.row).what, bad.reason, bodies[bad.row])
         letters = [
             {
                 "topic": of.topic,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
 
+from onceflow.connectors.bad_records import TolerantSource
 from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.formats.format import has_kinds, lacks_before
 from onceflow.connectors.message_fields import check_distinct, check_value, message_schema
@@ -18,21 +19,18 @@ from onceflow.runtime.errors import OptionError
 
 if TYPE_CHECKING:
     from onceflow.connectors.formats import Format
-    from onceflow.runtime.contracts import Sink
 
 
-class MessageSource:
+class MessageSource(TolerantSource):
     """The parts of a Source that follow from the format of its messages and from the columns beside it: its
     schema, and the abilities ChangelogSource, PartialChangelogSource, ProjectableSource and DeadLetterSource.
 
-    A subclass is a frozen dataclass. It has the three fields below, and says in `beside` which columns the
-    user has named.
+    A subclass is a frozen dataclass. It has the fields below and those of TolerantSource, and says in
+    `beside` which columns the user has named.
     """
 
     value: Format
     """What the body of a message is."""
-    dead_letters: Sink | None
-    """Where messages go that can't be decoded."""
     columns: frozenset[str] | None
     """The columns that the job reads; None: all."""
 
@@ -62,15 +60,11 @@ class MessageSource:
         """See ProjectableSource."""
         return cast(Self, replace(cast(Any, self), columns=columns))
 
-    def dead_letter_sink(self) -> Sink | None:
-        """See DeadLetterSource."""
-        return self.dead_letters
-
     # --- For subclasses ---
 
-    def rows(self, noun: str = "messages") -> MessageRows:
+    def rows(self) -> MessageRows:
         """How bodies become rows, of the columns that are read."""
-        return MessageRows(self.schema, self.value.decoder(self.columns), self.dead_letters is not None, noun)
+        return MessageRows(self.schema, self.value.decoder(self.columns), self.tolerates_bad)
 
     def read_beside(self) -> list[str]:
         """What is known of a message beside its body and is read, in the order of its columns."""
@@ -83,6 +77,7 @@ class MessageSource:
         with needs_extra(type(self).__name__, extra):
             importlib.import_module(package)
         check_value(self.value)
+        self.settle_tolerance()
         for name in durations:
             duration_ms(getattr(self, name), name)
         check_distinct(self.schema.names)

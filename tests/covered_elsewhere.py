@@ -139,6 +139,11 @@ COVERED = (
         "message_rows",
     ),
     Covered(
+        "what becomes of records that can't be decoded, by all sources that decode",
+        "unit/connectors/test_dead_letter_rule",
+        "bad_records",
+    ),
+    Covered(
         "made-up events, judged as a whole",
         "unit/connectors/nexmark/test_source",
         "nexmark.columns nexmark.events numbering",

@@ -22,7 +22,7 @@ from onceflow.connectors.files.avro_blocks import (
     read_blocks,
     read_header,
 )
-from onceflow.connectors.files.file_format import BadRecord, Piece, WritableFile, bad_record_error
+from onceflow.connectors.files.file_format import BadRecord, Piece, WritableFile, bad_in_file
 from onceflow.connectors.files.packing import check_compression
 from onceflow.connectors.files.place import Place, StoredFiles
 from onceflow.connectors.files.rolling import check_split_size, size_bytes
@@ -190,7 +190,7 @@ class AvroFileDecoder:
             said = f"record {row - firsts[n]} of the block there: {reason}"
             bad.append(BadRecord(row, blocks[n].at, datums[row].as_py(), said))
         if bad and not self._tolerates_bad:
-            raise bad_record_error(path, bad[0])
+            raise bad_in_file(path, bad[0])
         return Piece(blocks[0].at, 0, decoded.batch, tuple(bad))
 
 

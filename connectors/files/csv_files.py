@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from onceflow.connectors.files.file_format import BadRecord, Piece, WritableFile, bad_record_error
+from onceflow.connectors.files.file_format import BadRecord, Piece, WritableFile, bad_in_file
 from onceflow.connectors.files.packing import (
     ENDINGS,
     WRITTEN,
@@ -174,7 +174,7 @@ class CsvDecoder:
             if not bad:
                 raise
             if not self._tolerates_bad:
-                raise bad_record_error(path, bad[0]) from None
+                raise bad_in_file(path, bad[0]) from None
             table = pa.Table.from_batches(good, self._schema).combine_chunks()
             return next(iter(table.to_batches()), pa.RecordBatch.from_pylist([], self._schema)), tuple(bad)
 

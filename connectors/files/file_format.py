@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
+from onceflow.connectors.bad_records import bad_record_error
 from onceflow.connectors.files.place import Place, StoredFiles
 from onceflow.runtime.errors import BadRecordError
 from onceflow.runtime.records import Int64s
@@ -64,12 +65,9 @@ class FileDecoder(Protocol):
         ...
 
 
-def bad_record_error(path: str, bad: BadRecord) -> BadRecordError:
+def bad_in_file(path: str, bad: BadRecord) -> BadRecordError:
     """What ends the job where bad records have no place to go."""
-    return BadRecordError(
-        f"{path}: the record at byte {bad.place}: {bad.reason}. To go on without such records, give "
-        "dead_letters= to files_source(...)"
-    )
+    return bad_record_error(f"{path}: the record at byte {bad.place}", bad.reason)
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.connectors.files.file_format import BadRecord, Piece, WritableFile, bad_record_error
+from onceflow.connectors.files.file_format import BadRecord, Piece, WritableFile, bad_in_file
 from onceflow.connectors.files.packing import (
     ENDINGS,
     WRITTEN,
@@ -148,7 +148,7 @@ class JsonLinesDecoder:
             for row, reason in decoded.bad
         )
         if bad and not self._tolerates_bad:
-            raise bad_record_error(path, bad[0])
+            raise bad_in_file(path, bad[0])
         return decoded.batch, bad
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from onceflow.connectors.bad_records import Tolerance, TolerantSource
 from onceflow.connectors.files.avro_files import AvroFiles
 from onceflow.connectors.files.batches import FilePlanner
 from onceflow.connectors.files.csv_files import Csv
@@ -36,7 +37,7 @@ FORMATS: Mapping[str, FileFormat] = {form.name: form for form in (JsonLines(), C
 
 
 @dataclass(frozen=True)
-class FileSource:
+class FileSource(TolerantSource):
     """A Source, a ProjectableSource, a PruningSource and a BatchedSource. A split is a file, or a piece of a
     large one, read by one slot.
 
@@ -50,11 +51,14 @@ class FileSource:
     record_type: type | None = None
     watch_ms: int | None = None
     dead_letters: Sink | None = None
-    """Where records go that can't be decoded. None: one ends the job."""
+    errors_tolerance: Tolerance = "none"
     columns: frozenset[str] | None = None
     """The columns that are read; None: all."""
     is_ended: bool = False
     """Whether a folder that would be watched is read once: `--until latest`."""
+
+    def __post_init__(self) -> None:
+        self.settle_tolerance()
 
     @property
     def schema(self) -> pa.Schema:
@@ -86,7 +90,7 @@ class FileSource:
         return FileEnumerator(self.place, self.watch_ms, clock, cuts, self.is_ended)
 
     def open_reader(self, context: ReaderContext) -> FileReader:
-        if self.dead_letters is not None and isinstance(self.form, TolerantFormat):
+        if self.tolerates_bad and isinstance(self.form, TolerantFormat):
             decoder = self.form.tolerant_decoder(self.schema)
         else:
             decoder = self.form.decoder(self.schema)
@@ -95,10 +99,6 @@ class FileSource:
     def open_planner(self, clock: Clock, limit: BatchLimit) -> FilePlanner:
         """See BatchedSource."""
         return FilePlanner(self.place, clock, partial(self.form.cuts, self.place), limit)
-
-    def dead_letter_sink(self) -> Sink | None:
-        """See DeadLetterSource."""
-        return self.dead_letters
 
     def add_finished(self, finished: Json, splits: Sequence[SplitState]) -> Json:
         files = [FileSplit.from_state(split) for split in splits]
@@ -114,9 +114,11 @@ def files_source(
     watch: str | int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     dead_letters: Sink | None = None,
+    errors_tolerance: Tolerance = "none",
 ) -> FileSource:
     """What `job.from_files(...)` reads, with its options, as a source: to be a part of another one, as of a
-    HybridSource. Raises GraphError and OptionError."""
+    HybridSource; and with `errors_tolerance` "all", any sink as `dead_letters` for the records that can't be
+    decoded. Raises GraphError and OptionError."""
     at = path_text(url)
     where = f"job.from_files({at!r})"
     place = Place(at, storage_options or {})
@@ -140,13 +142,14 @@ def files_source(
         )
     found.check(columns, where)
     watch_ms = None if watch is None else duration_ms(watch, "watch")
-    if dead_letters is not None and not isinstance(found, TolerantFormat):
-        raise OptionError(
-            f"{where}: dead_letters= is for records that can't be decoded while their neighbours can, as in "
-            f"JSON lines, CSV and Avro: leave it out for {found.name}"
-        )
     form = found.of_type(record_type or columns)
-    return FileSource(place, form, columns, record_type, watch_ms, dead_letters)
+    source = FileSource(place, form, columns, record_type, watch_ms, dead_letters, errors_tolerance)
+    if source.tolerates_bad and not isinstance(found, TolerantFormat):
+        raise OptionError(
+            f'{where}: errors_tolerance="all" and dead_letters= are for records that can\'t be decoded while '
+            f"their neighbours can, as in JSON lines, CSV and Avro: leave them out for {found.name}"
+        )
+    return source
 
 
 def file_format(form: Any, url: str, where: str) -> FileFormat:

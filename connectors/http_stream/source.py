@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from onceflow.connectors.bad_records import Tolerance
 from onceflow.connectors.collections.fixed_splits import FixedSplits
 from onceflow.connectors.formats import Format
 from onceflow.connectors.http_stream.framing import JsonLines, ServerSentEvents, id_in
@@ -67,8 +68,10 @@ class HttpStreamSource(MessageSource):
     """A connection on which nothing comes for so long, not even a comment, is given up for a new one."""
     timeout: str | int = "2 min"
     """How long a server may be away before the attempt fails."""
+    errors_tolerance: Tolerance = "none"
+    """"none": an event that can't be decoded ends the job. "all": it goes to dead_letters."""
     dead_letters: Sink | None = None
-    """Where events go that can't be decoded. None: one ends the job."""
+    """Any sink for events that can't be decoded; errors_tolerance is then "all"."""
     columns: frozenset[str] | None = field(default=None, repr=False)
     """Set by project(): the columns that the job reads."""
 
@@ -97,7 +100,7 @@ class HttpStreamSource(MessageSource):
         from onceflow.connectors.http_stream.reader import HttpStreamReader, Rows
 
         rows = Rows(
-            self.rows("events"),
+            self.rows(),
             self.read_beside(),
             None if self.events is None else frozenset(self.events),
             self.without_ids == "refuse",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from onceflow.connectors.bad_records import Tolerance
 from onceflow.connectors.formats import Format
 from onceflow.connectors.kinesis.columns import COLUMN_TYPES
 from onceflow.connectors.kinesis.finished_shards import FinishedShards
@@ -68,8 +69,10 @@ class KinesisSource(MessageSource):
     """How often new shards are looked for."""
     timeout: str | int = "2 min"
     """How long Kinesis may be away, or want fewer requests, before the attempt fails."""
+    errors_tolerance: Tolerance = "none"
+    """"none": a record that can't be decoded ends the job. "all": it goes to dead_letters."""
     dead_letters: Sink | None = None
-    """Where records go that can't be decoded. None: one ends the job."""
+    """Any sink for records that can't be decoded; errors_tolerance is then "all"."""
     columns: frozenset[str] | None = field(default=None, repr=False)
     """Set by project(): the columns that the job reads."""
 
@@ -100,7 +103,7 @@ class KinesisSource(MessageSource):
     def open_reader(self, context: ReaderContext) -> KinesisReader:
         from onceflow.connectors.kinesis.reader import KinesisReader
 
-        rows, columns = self.rows("records"), self.read_beside()
+        rows, columns = self.rows(), self.read_beside()
         interval_ms = duration_ms(self.fetch_interval, "fetch_interval")
         give_up_ms = duration_ms(self.timeout, "timeout")
         return KinesisReader(self._place(), rows, columns, interval_ms, give_up_ms, context)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from onceflow.connectors.bad_records import Tolerance
 from onceflow.connectors.collections.fixed_splits import FixedSplits
 from onceflow.connectors.formats import Format
 from onceflow.connectors.message_fields import attribute_fields, named_fields
@@ -71,8 +72,10 @@ class NifiSource(MessageSource):
     a flow file lacks it."""
     timeout: str | int = "2 min"
     """How long NiFi may be away before the attempt fails."""
+    errors_tolerance: Tolerance = "none"
+    """"none": a flow file that can't be decoded ends the job. "all": it goes to dead_letters."""
     dead_letters: Sink | None = None
-    """Where flow files go that can't be decoded. None: one ends the job."""
+    """Any sink for flow files that can't be decoded; errors_tolerance is then "all"."""
     columns: frozenset[str] | None = field(default=None, repr=False)
     """Set by project(): the columns that the job reads."""
 
@@ -118,7 +121,7 @@ class NifiSource(MessageSource):
             quiet_ms=None if self.until_quiet is None else duration_ms(self.until_quiet, "until_quiet"),
             context=context,
         )
-        return QueueReader(connect, self.rows("flow files"), self.read_beside(), settings, context)
+        return QueueReader(connect, self.rows(), self.read_beside(), settings, context)
 
     # --- Parts ---
 

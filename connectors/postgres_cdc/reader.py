@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from onceflow.connectors.bad_records import bad_record_error
 from onceflow.connectors.postgres_cdc.log_rows import LogRow, LogRows
 from onceflow.connectors.postgres_cdc.messages import Value
 from onceflow.connectors.postgres_cdc.position import CdcPosition, Key
@@ -22,7 +23,7 @@ from onceflow.connectors.postgres_cdc.text_columns import to_batch
 from onceflow.connectors.reconnects import Reconnects
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
 from onceflow.runtime.contracts.dead_letters import DEAD_LETTER_SCHEMA
-from onceflow.runtime.errors import BadRecordError, Retryable
+from onceflow.runtime.errors import Retryable
 
 Taken = tuple[Key, Sequence[Value], LogRow | None]
 
@@ -242,10 +243,7 @@ class CdcReader:
         names = self._settings.schema.names
         if not self._added.tolerates_bad:
             _, (key, _, _), reason = letters[0]
-            raise BadRecordError(
-                f"{self._settings.where}: the row with the key {', '.join(key)} can't be read: {reason}. To "
-                "go on without such rows, give dead_letters="
-            )
+            raise bad_record_error(f"{self._settings.where}: the row with the key {', '.join(key)}", reason)
         rows = [
             {
                 "topic": str(self._settings.table),

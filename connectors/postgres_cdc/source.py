@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from onceflow.connectors.bad_records import Tolerance, TolerantSource
 from onceflow.connectors.collections.python_rows import RowType, row_type
 from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.message_fields import check_distinct
@@ -31,7 +32,7 @@ _ADDED: Mapping[str, pa.DataType] = {"commit_time": pa.timestamp("ms", "UTC"), "
 
 @explained
 @dataclass(frozen=True, kw_only=True)
-class PostgresCdcSource:
+class PostgresCdcSource(TolerantSource):
     """Reads a table of PostgreSQL and then each of its changes, as rows that are inserted, updated and
     deleted. A Source and a ChangelogSource; connects only when the job runs. Needs `pip install
     'onceflow[postgres]'`.
@@ -71,8 +72,10 @@ class PostgresCdcSource:
     of the table as it was read."""
     timeout: str | int = "2 min"
     """How long the server may be away before the attempt fails."""
+    errors_tolerance: Tolerance = "none"
+    """"none": a row that is none of `of` ends the job. "all": it goes to dead_letters."""
     dead_letters: Sink | None = None
-    """Where rows go that are none of `of`. None: one ends the job."""
+    """Any sink for rows that are none of `of`; errors_tolerance is then "all"."""
     columns: frozenset[str] | None = field(default=None, repr=False)
     """Set by project(): the columns that the job reads."""
 
@@ -129,7 +132,7 @@ class PostgresCdcSource:
         names = self.schema.names
         table = pa.schema([f for f in self._rows.schema if f.name in names])
         added = {what: name for what, name in self._added().items() if name in names}
-        beside = Added(self.schema, added.get("commit_time"), added.get("lsn"), self.dead_letters is not None)
+        beside = Added(self.schema, added.get("commit_time"), added.get("lsn"), self.tolerates_bad)
         return CdcReader(self._settings(table), beside, context)
 
     # --- What it may do beyond that ---
@@ -145,10 +148,6 @@ class PostgresCdcSource:
     def project(self, columns: frozenset[str]) -> PostgresCdcSource:
         """See ProjectableSource."""
         return replace(self, columns=columns)
-
-    def dead_letter_sink(self) -> Sink | None:
-        """See DeadLetterSource."""
-        return self.dead_letters
 
     # --- Parts ---
 
@@ -204,6 +203,7 @@ def _check(source: PostgresCdcSource) -> None:
         if given not in known:
             raise OptionError(f"PostgresCdcSource: {name}={given!r}: write {' or '.join(map(repr, known))}")
     duration_ms(source.timeout, "timeout")
+    source.settle_tolerance()
     if source._rows.is_value:
         raise OptionError(f"PostgresCdcSource: of={source.of!r}: give a record type or an Arrow schema")
     check_distinct([each.name for each in source._all_fields()])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from onceflow.connectors.bad_records import Tolerance
 from onceflow.connectors.collections.fixed_splits import FixedSplits
 from onceflow.connectors.formats import Format
 from onceflow.connectors.message_fields import attribute_fields, named_fields
@@ -74,8 +75,10 @@ class PubSubSource(MessageSource):
     where a message lacks it."""
     timeout: str | int = "2 min"
     """How long Pub/Sub may be away before the attempt fails."""
+    errors_tolerance: Tolerance = "none"
+    """"none": a message that can't be decoded ends the job. "all": it goes to dead_letters."""
     dead_letters: Sink | None = None
-    """Where messages go that can't be decoded. None: one ends the job."""
+    """Any sink for messages that can't be decoded; errors_tolerance is then "all"."""
     columns: frozenset[str] | None = field(default=None, repr=False)
     """Set by project(): the columns that the job reads."""
 

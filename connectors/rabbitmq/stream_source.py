@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from onceflow.connectors.bad_records import Tolerance
 from onceflow.connectors.formats import Format
 from onceflow.connectors.message_fields import named_fields
 from onceflow.connectors.message_source import MessageSource
@@ -67,8 +68,10 @@ class RabbitStreamSource(MessageSource):
     """How often new partitions of a super stream are looked for."""
     timeout: str | int = "2 min"
     """How long the server may be away before the attempt fails."""
+    errors_tolerance: Tolerance = "none"
+    """"none": a message that can't be decoded ends the job. "all": it goes to dead_letters."""
     dead_letters: Sink | None = None
-    """Where messages go that can't be decoded. None: one ends the job."""
+    """Any sink for messages that can't be decoded; errors_tolerance is then "all"."""
     columns: frozenset[str] | None = field(default=None, repr=False)
     """Set by project(): the columns that the job reads."""
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from onceflow.connectors.formats import Format, Raw
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.nearest import nearest
+from onceflow.structured_streaming.corrupt_records import OPTIONS, check_nullable, corrupt_column
 
 if TYPE_CHECKING:
     from onceflow.connectors.formats import Avro
@@ -40,8 +41,6 @@ _COLUMN_OPTIONS = {
     "timestamp_column": "timestamp",
     "headers_column": "headers",
 }
-CORRUPT = "_corrupt_record"
-_MODES = ("failfast", "permissive")
 VALUE = "\0value"
 """The bytes of a value inside a reader: no column of a user's can have this name."""
 
@@ -79,14 +78,12 @@ def make_columns(schema: pa.Schema, given: Mapping[str, str]) -> Columns:
                 raise OptionError(f"{option}={name!r} is not a column{nearest(name, schema.names)}")
             _check_own(schema.field(name), own, f"{option} takes Kafka's own")
             kafka[name] = own
-    corrupt = _corrupt(schema, given)
+    corrupt = corrupt_column(schema, given)
     decoded = pa.schema([field for field in schema if field.name not in kafka and field.name != corrupt])
     if not len(decoded):
         raise OptionError("no column of the schema is left for the value's own fields")
     if corrupt is not None:
-        required = [field.name for field in decoded if not field.nullable]
-        if required:
-            raise OptionError(f"mode=permissive needs columns that may be null, and {required[0]!r} may not")
+        check_nullable(list(decoded))
     return Columns(schema, kafka, corrupt, _format(given["format"], decoded, given))
 
 
@@ -143,27 +140,8 @@ def _is_headers(arrow: pa.DataType) -> bool:
     )
 
 
-def _corrupt(schema: pa.Schema, given: Mapping[str, str]) -> str | None:
-    mode = given.get("mode", "failfast").lower()
-    if mode not in _MODES:
-        dropped = " (no record is dropped without a trace)" if mode == "dropmalformed" else ""
-        raise OptionError(f'mode={mode!r}{dropped}: write "failfast" or "permissive"')
-    named = "columnNameOfCorruptRecord" in given
-    if mode == "failfast":
-        if named:
-            raise OptionError('columnNameOfCorruptRecord is of no use unless mode="permissive"')
-        return None
-    name = given.get("columnNameOfCorruptRecord", CORRUPT)
-    if name not in schema.names or schema.field(name).type not in (pa.string(), pa.binary()):
-        raise OptionError(
-            f'mode="permissive" needs a column {name!r} of type BINARY or STRING in the schema, for values '
-            "that can't be decoded"
-        )
-    return name
-
-
 def _refuse_without_format(given: Mapping[str, str]) -> None:
-    only_decoded = ("mode", "columnNameOfCorruptRecord", "avro_schema", "schema_registry", *_COLUMN_OPTIONS)
+    only_decoded = (*OPTIONS, "avro_schema", "schema_registry", *_COLUMN_OPTIONS)
     for name in only_decoded:
         if name in given:
             raise OptionError(f'option {name!r} is for decoded values: add .option("format", "json")')

@@ -13,6 +13,7 @@ from onceflow.connectors.kafka.options import BROKER_TIMEOUT, FIRST_ANSWER_MS, I
 from onceflow.connectors.kafka.split import Subscription
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
+from onceflow.structured_streaming import corrupt_records
 from onceflow.structured_streaming.options import parse_options
 
 Door = Literal["readStream", "read"]
@@ -44,8 +45,7 @@ _EITHER = (
     "assign",
     "isolation",
     "broker_timeout",
-    "mode",
-    "columnNameOfCorruptRecord",
+    *corrupt_records.OPTIONS,
     "key_column",
     "topic_column",
     "partition_column",

@@ -14,17 +14,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.connectors.bad_records import Tolerance
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.formats.format import ON_NULL_ADVICE
-from onceflow.connectors.kafka.source.row_builder import METADATA, Metadata, RowBuilder, Tolerance
+from onceflow.connectors.kafka.source.row_builder import METADATA, Metadata, RowBuilder
 from onceflow.connectors.kafka.split import KafkaSplit
 from onceflow.runtime.contracts import Fetch
 from onceflow.runtime.errors import BadRecordError
-from onceflow.structured_streaming.source_columns import CORRUPT, VALUE, Columns
+from onceflow.structured_streaming.corrupt_records import as_text_or_bytes, bad_value_error
+from onceflow.structured_streaming.source_columns import VALUE, Columns
 from onceflow.structured_streaming.source_offsets import OffsetRange
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
-_SHOWN_BYTES = 100
 # Names inside a reader that no column of a user's can have.
 _INSIDE = "\0"
 _KEY = "\0key"
@@ -134,7 +135,7 @@ def _corrupt_rows(columns: Columns, letters: pa.RecordBatch) -> pa.RecordBatch:
         if name is not None:
             array = own[name]() if name in own else letters.column(name)
         elif field.name == columns.corrupt:
-            array = _as_text_or_bytes(letters.column("value"), field.type)
+            array = as_text_or_bytes(letters.column("value"), field.type)
         else:
             array = pa.nulls(len(letters), field.type)
         arrays.append(array if array.type == field.type else array.cast(field.type))
@@ -170,13 +171,6 @@ def _headers(headers: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(headers.offsets, headers.values, type=headers.type, mask=has_none)
 
 
-def _as_text_or_bytes(values: pa.Array, arrow: pa.DataType) -> pa.Array:
-    if pa.types.is_binary(arrow):
-        return values
-    texts = [None if value is None else value.decode(errors="replace") for value in values.to_pylist()]
-    return pa.array(texts, arrow)
-
-
 def _missing(column: str, array: pa.Array, fetch: Fetch, where: OffsetRange) -> BadRecordError:
     """Spark looks for no null where there can't be one, and takes what lies there for the value."""
     assert fetch.offset is not None, "the reader was opened with_origin"
@@ -188,10 +182,6 @@ def _missing(column: str, array: pa.Array, fetch: Fetch, where: OffsetRange) -> 
 
 
 def _bad_record(letter: Mapping[str, Any]) -> BadRecordError:
-    value, reason = letter["value"], letter["reason"].removesuffix(ON_NULL_ADVICE)
-    shown = "" if value is None else f"; the value begins with {value[:_SHOWN_BYTES]!r}"
-    return BadRecordError(
-        f"the value of the record in {letter['topic']}-{letter['partition']} at offset {letter['offset']} "
-        f"can't be decoded: {reason}{shown}. To go on with such records in a column of their own, "
-        f'add {CORRUPT} BINARY to the schema and .option("mode", "permissive")'
-    )
+    where = f"{letter['topic']}-{letter['partition']} at offset {letter['offset']}"
+    reason = letter["reason"].removesuffix(ON_NULL_ADVICE)
+    return bad_value_error(f"the value of the record in {where}", reason, letter["value"])

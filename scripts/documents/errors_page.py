@@ -45,7 +45,7 @@ AREAS: Sequence[tuple[str, str]] = (
         "connectors/nexmark/ "
         "connectors/collections/ connectors/hybrid/",
     ),
-    ("Formats", "connectors/formats/"),
+    ("Formats, and records that can't be decoded", "connectors/formats/ connectors/bad_records.py"),
     (
         "Files",
         "connectors/files/ sinks/files.py connectors/staged_rows.py connectors/hand_over.py sinks/collect.py "

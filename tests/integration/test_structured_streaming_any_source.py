@@ -107,9 +107,25 @@ def test_parquet_says_its_columns_and_csv_takes_a_delimiter(spark: Any, tmp_path
     assert in_files(tmp_path / "csv/out") == [{"n": 3, "s": "x"}]
 
 
+def test_what_can_not_be_decoded_stops_the_query_or_is_in_a_column_of_its_own(
+    spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text('{"n":1}\nno\n{"n":3}\n')
+    options = {"path": str(tmp_path / "in")}
+    for wanted in ({}, {"errors_tolerance": "none"}, {"mode": "failfast"}):
+        with pytest.raises(Exception, match=r"a\.jsonl: the record at byte 8 can't be decoded"):
+            run(spark, tmp_path / "strict", "onceflow-files", "n BIGINT", format="jsonl", **options, **wanted)
+    schema = "n BIGINT, _corrupt_record STRING"
+    run(spark, tmp_path, "onceflow-files", schema, format="jsonl", errors_tolerance="all", **options)
+    rows = in_files(tmp_path / "out")
+    assert [(row["n"], row["_corrupt_record"]) for row in rows] == [(1, None), (3, None), (None, "no")]
+
+
 @pytest.mark.parametrize(
     ("schema", "options", "sentence"),
     [
+        ("n BIGINT", {"format": "jsonl", "mode": "permissive"}, "needs a column '_corrupt_record'"),
         ("n BIGINT", {"maxFilesPerTriger": 1}, "no option 'maxfilespertriger' .*did you mean 'max_files"),
         ("n BIGINT", {"format": "orc"}, "format='orc' is none of"),
         (None, {"format": "jsonl"}, "needs the columns, which only Parquet and Avro say"),

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from onceflow.connectors.bad_records import Tolerance, bad_record_error
 from onceflow.connectors.formats import BadValue, Decoded, Decoder
 from onceflow.connectors.formats.format import value_at
 from onceflow.connectors.kafka.fetched import HEADERS_TYPE, NO_TIME, Fetched, Wanted
@@ -18,11 +19,8 @@ from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA
 from onceflow.runtime.errors import BadRecordError
 from onceflow.runtime.records import Indices, Kinds, Mask
 
-Tolerance = Literal["none", "all"]
 Metadata = Literal["headers", "timestamp", "timestamp_kind", "topic", "partition", "offset"]
 """What Kafka knows of a record beside key and value."""
-
-_SHOWN_BYTES = 100
 
 METADATA: dict[Metadata, tuple[pa.DataType, bool]] = {
     "headers": (HEADERS_TYPE, False),
@@ -193,9 +191,5 @@ def _dead_letter(fetched: Fetched, row: int, split: KafkaSplit, stage: str, bad:
 def _error(fetched: Fetched, row: int, split: KafkaSplit, stage: str, bad: BadValue) -> BadRecordError:
     values = fetched.key if stage == "key" else fetched.value
     value = None if values is None else value_at(values, row)
-    shown = "" if value is None else f"; the {stage} begins with {value[:_SHOWN_BYTES]!r}"
-    return BadRecordError(
-        f"the {stage} of the record in {split.split_id} at offset {int(fetched.offset[row])} can't be "
-        f"decoded: {bad.reason}{shown}. To go on without such records, "
-        'give errors_tolerance="all" and a dead_letter_topic, or dead_letters=, to the source'
-    )
+    what = f"the {stage} of the record in {split.split_id} at offset {int(fetched.offset[row])}"
+    return bad_record_error(what, bad.reason, value)

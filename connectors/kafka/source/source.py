@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import pyarrow as pa
 
+from onceflow.connectors.bad_records import Tolerance, TolerantSource
 from onceflow.connectors.formats import Format
 from onceflow.connectors.formats.format import has_kinds, lacks_before
 from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO, DirectReading
@@ -26,7 +27,7 @@ from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.source.dead_letters import DeadLetterSink
 from onceflow.connectors.kafka.source.reader import KafkaReader
 from onceflow.connectors.kafka.source.reader_options import ReaderOptions
-from onceflow.connectors.kafka.source.row_builder import METADATA, Metadata, RowBuilder, Tolerance
+from onceflow.connectors.kafka.source.row_builder import METADATA, Metadata, RowBuilder
 from onceflow.connectors.kafka.source.start import parse_start, parse_until
 from onceflow.connectors.kafka.split import KafkaSplitEnumerator, Subscription
 from onceflow.runtime.arguments import check_formats
@@ -42,7 +43,7 @@ _CONNECT_NAMES = {"errors.tolerance", "errors.deadletterqueue.topic.name"}
 
 @explained
 @dataclass(frozen=True, kw_only=True)
-class KafkaSource:
+class KafkaSource(TolerantSource):
     """Reads topics; each partition is a split, and its next offset the split's whole state.
 
     Columns: those of `key`, then of `value`, then Kafka's own on request. Raises OptionError at once
@@ -78,11 +79,11 @@ class KafkaSource:
     partition_column: str | None = None
     offset_column: str | None = None
     errors_tolerance: Tolerance = "none"
-    """"none": a record that can't be decoded fails the job. "all": it goes to dead_letter_topic."""
+    """"none": a record that can't be decoded ends the job. "all": it goes to dead_letters, or to
+    dead_letter_topic."""
     dead_letter_topic: str | None = None
     dead_letters: Sink | None = None
-    """Any sink for records that can't be decoded, as for other sources; errors_tolerance is then
-    "all"."""
+    """Any sink for records that can't be decoded; errors_tolerance is then "all"."""
     errors: Mapping[str, str] = field(default_factory=dict)
     """The same two under Kafka Connect's names: errors.tolerance, errors.deadletterqueue.topic.name."""
     discovery_interval: str | int = "30 s"
@@ -98,8 +99,7 @@ class KafkaSource:
     def __post_init__(self) -> None:
         self._set("topics", (self.topics,) if isinstance(self.topics, str) else tuple(self.topics))
         self._take_connect_names()
-        if self.dead_letters is not None:
-            self._set("errors_tolerance", "all")
+        self.settle_tolerance(self.dead_letter_topic)
         _check_topics(self)
         _check_choices(self)
         check_formats("decoder", value=self.value, key=self.key)
@@ -175,21 +175,7 @@ class KafkaSource:
             self._broker_timeout_ms,
             direct=self._direct(),
         )
-        key = None
-        if self.key is not None:
-            wanted = None
-            if self.columns is not None:
-                names = _columns(self.key, "key").names
-                wanted = frozenset(name for name in names if self.key_prefix + name in self.columns)
-            key = self.key.decoder(wanted)
-        rows = RowBuilder(
-            self.schema,
-            key,
-            self.value.decoder(self.columns),
-            [name for name, column in self._metadata_columns().items() if self._is_read(column)],
-            self.errors_tolerance,
-        )
-        return KafkaReader(options, rows, context)
+        return KafkaReader(options, self.rows(), context)
 
     def project(self, columns: frozenset[str]) -> KafkaSource:
         """See ProjectableSource. A value is then decoded, and checked, as far as these columns need it."""
@@ -208,6 +194,23 @@ class KafkaSource:
         return DeadLetterSink(self.bootstrap_servers, self.dead_letter_topic, self.librdkafka)
 
     # --- Parts ---
+
+    def rows(self) -> RowBuilder:
+        """How records become rows, of the columns that are read."""
+        key = None
+        if self.key is not None:
+            wanted = None
+            if self.columns is not None:
+                names = _columns(self.key, "key").names
+                wanted = frozenset(name for name in names if self.key_prefix + name in self.columns)
+            key = self.key.decoder(wanted)
+        return RowBuilder(
+            self.schema,
+            key,
+            self.value.decoder(self.columns),
+            [name for name, column in self._metadata_columns().items() if self._is_read(column)],
+            self.errors_tolerance,
+        )
 
     def _direct(self) -> DirectReading | None:
         """How a backlog may be read past librdkafka: see may_be_direct."""
@@ -282,17 +285,10 @@ def _check_topics(source: KafkaSource) -> None:
 def _check_choices(source: KafkaSource) -> None:
     if source.isolation not in get_args(Isolation):
         raise OptionError(f'isolation={source.isolation!r}: write "read_committed" or "read_uncommitted"')
-    if source.errors_tolerance not in get_args(Tolerance):
-        raise OptionError(f'errors_tolerance={source.errors_tolerance!r}: write "none" or "all"')
     if source.dead_letters is not None and source.dead_letter_topic:
         raise OptionError(
             f"dead_letters= and dead_letter_topic={source.dead_letter_topic!r} are two places for the same "
             "records: leave one out"
-        )
-    if source.errors_tolerance == "all" and not (source.dead_letter_topic or source.dead_letters is not None):
-        raise OptionError(
-            'errors_tolerance="all" needs a dead_letter_topic, or dead_letters=: no record is dropped '
-            "without a trace"
         )
     if source.errors_tolerance == "none" and source.dead_letter_topic:
         raise OptionError('dead_letter_topic is of no use unless errors_tolerance="all"')

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from onceflow.connectors import bad_records
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Fetch, ReaderContext, Source, SourceReader, SplitState
-from onceflow.runtime.errors import Fatal, OptionError, Retryable
+from onceflow.runtime.errors import BadRecordError, Fatal, OptionError, Retryable
 from onceflow.runtime.records import RowKind
+from onceflow.structured_streaming.corrupt_records import ADVICE, as_text_or_bytes, check_nullable
 
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 200
@@ -31,6 +33,10 @@ class RowShape(NamedTuple):
     schema: pa.Schema
     kind_column: str | None = None
     """The column with what a row does: `insert`, `update_before`, `update_after`, `delete`."""
+    corrupt: str | None = None
+    """The column with what could not be decoded; None: such a record ends the query."""
+    of_letters: Mapping[str, str] = {}
+    """Columns that have a value even then, and which one of a dead letter's it is."""
 
 
 def check_kinds(schema: pa.Schema, kind_column: str | None) -> None:
@@ -39,6 +45,13 @@ def check_kinds(schema: pa.Schema, kind_column: str | None) -> None:
         return
     if kind_column not in schema.names or schema.field(kind_column).type != pa.string():
         raise OptionError(f"kind_column={kind_column!r} is no STRING column of the schema: add it there")
+
+
+def check_corrupt(shape: RowShape) -> None:
+    """Raises OptionError if a record that can't be decoded can't be a row."""
+    if shape.corrupt is not None:
+        named = {shape.corrupt, *shape.of_letters}
+        check_nullable([field for field in shape.schema if field.name not in named])
 
 
 def read_splits(source: Source, splits: Sequence[SplitState], shape: RowShape) -> Iterator[pa.RecordBatch]:
@@ -58,9 +71,12 @@ def read_splits(source: Source, splits: Sequence[SplitState], shape: RowShape) -
     try:
         reader.add_splits(splits)
         for fetch in _fetches(reader, {split.split_id for split in splits}, woken):
-            assert fetch.dead_letters is None, "without a sink for them a bad record is an error"
             if fetch.records.num_rows:
                 yield _as_declared(fetch, shape)
+            if fetch.dead_letters is not None:
+                yield _corrupt_rows(fetch.dead_letters, shape)
+    except BadRecordError as error:
+        raise type(error)(str(error).replace(bad_records.ADVICE, ADVICE)) from error
     finally:
         reader.close()
 
@@ -87,13 +103,42 @@ def _fetches(reader: SourceReader, unfinished: set[str], woken: threading.Event)
 def _as_declared(fetch: Fetch, shape: RowShape) -> pa.RecordBatch:
     arrays = []
     for wanted in shape.schema:
-        column = _kinds(fetch) if wanted.name == shape.kind_column else fetch.records.column(wanted.name)
+        if wanted.name == shape.kind_column:
+            column = _kinds(fetch)
+        elif wanted.name == shape.corrupt:
+            column = pa.nulls(fetch.records.num_rows, wanted.type)
+        else:
+            column = fetch.records.column(wanted.name)
         if column.null_count and not wanted.nullable:
             raise Fatal(
                 f"column {wanted.name!r} is NOT NULL in the schema, and a row has null: leave that out"
             )
         arrays.append(column.cast(wanted.type))
     return pa.RecordBatch.from_arrays(arrays, schema=shape.schema)
+
+
+def _corrupt_rows(letters: pa.RecordBatch, shape: RowShape) -> pa.RecordBatch:
+    """A row for each: nulls, but for what could not be decoded and what is known of it anyway."""
+    first = letters.slice(0, 1).to_pylist()[0]
+    _LOG.warning(
+        "%d records can't be decoded and are in column %s; the first is of %s, partition %s, place %s: %s",
+        *(letters.num_rows, shape.corrupt, first["topic"], first["partition"], first["offset"]),
+        first["reason"],
+    )
+    arrays = []
+    for field in shape.schema:
+        if field.name == shape.corrupt:
+            arrays.append(as_text_or_bytes(letters.column("value"), field.type))
+        elif field.name in shape.of_letters:
+            arrays.append(_known(letters.column(shape.of_letters[field.name]), field.type))
+        else:
+            arrays.append(pa.nulls(letters.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=shape.schema)
+
+
+def _known(values: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """A dead letter's time is a number of ms."""
+    return values.cast(pa.timestamp("ms", "UTC") if pa.types.is_timestamp(arrow) else arrow).cast(arrow)
 
 
 def _kinds(fetch: Fetch) -> pa.Array:

@@ -34,7 +34,7 @@ def _source(given: Mapping[str, Any], columns: pa.Schema | None) -> Any:
         raise OptionError(
             "option 'split_size': CSV can't be cut, since a line's end may be in quotes: leave it out"
         )
-    return files_source(url, columns, form, watch="1 s")
+    return files_source(url, columns, form, watch="1 s", dead_letters=given.get("dead_letters"))
 
 
 def _make(given: Mapping[str, Any], columns: pa.Schema) -> Source:
@@ -63,4 +63,5 @@ READ_FILES = SourceFormat(
     needs=("path",),
     columns=_columns,
     limits={"max_files_per_trigger": ("splits", number), "max_bytes_per_trigger": ("bytes", size)},
+    of_letters={},
 )

@@ -79,6 +79,7 @@ class OnceflowKinesis(SourceDataSource):
         },
         needs=("stream",),
         limits={"max_time_per_trigger": ("span_ms", duration)},
+        of_letters={"partition_key_column": "key"},
         by_default=BatchLimit(span_ms=60_000),
     )
 
@@ -112,6 +113,7 @@ class OnceflowRabbitmqStream(SourceDataSource):
             "timeout": text,
         },
         limits={"max_records_per_trigger": ("records", number)},
+        of_letters={"offset_column": "offset", "stream_column": "topic"},
     )
 
 
@@ -145,6 +147,7 @@ class OnceflowPostgresCdc(SourceDataSource):
         needs=("url", "table", "slot", "publication"),
         has_kinds=True,
         limits={"max_bytes_per_trigger": ("bytes", size)},
+        of_letters={"commit_time_column": "timestamp"},
     )
 
 

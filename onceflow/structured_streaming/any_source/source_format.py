@@ -17,6 +17,7 @@ import pyarrow as pa
 from onceflow.runtime.contracts import BatchLimit, Source
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.nearest import nearest
+from onceflow.structured_streaming.corrupt_records import OPTIONS, ColumnOfTheirOwn, tolerance_of
 from onceflow.structured_streaming.option_texts import Convert, text
 
 
@@ -36,6 +37,9 @@ class SourceFormat:
     columns: Callable[[Mapping[str, Any]], pa.Schema] | None = None
     limits: Mapping[str, tuple[str, Convert]] = field(default_factory=dict)
     by_default: BatchLimit = field(default_factory=BatchLimit)
+    of_letters: Mapping[str, str] | None = None
+    """What is known of a record that can't be decoded: which column of a dead letter the column that an
+    option names has. None: the source decodes nothing."""
 
 
 _KIND_COLUMN = "kind_column"
@@ -49,12 +53,15 @@ class ReadOptions:
     limit: BatchLimit
     kind_column: str | None = None
     """The column of the schema that says what a row does to the result so far; None: all rows are new."""
+    corrupt: Mapping[str, str] = field(default_factory=dict)
+    """What is to become of records that can't be decoded: corrupt_records.py."""
 
 
 def read_options(form: SourceFormat, options: Mapping[str, str]) -> ReadOptions:
     """Raises OptionError naming the option that is unknown, malformed or missing."""
     kinds = {_KIND_COLUMN: text} if form.has_kinds else {}
-    convert_by = {**form.options, **kinds}
+    corrupt = {} if form.of_letters is None else dict.fromkeys(OPTIONS, text)
+    convert_by = {**form.options, **kinds, **corrupt}
     here = {_plain(name): name for name in (*convert_by, *form.limits)}
     given: dict[str, Any] = {}
     limits: dict[str, Any] = {}
@@ -74,7 +81,11 @@ def read_options(form: SourceFormat, options: Mapping[str, str]) -> ReadOptions:
         if name not in given:
             raise OptionError(f'readStream of {form.name} needs .option("{name}", ...)')
     kind_column = given.pop(_KIND_COLUMN) if kinds else None
-    return ReadOptions(given, BatchLimit(**{**_fields(form.by_default), **limits}), kind_column)
+    of_corrupt = {name: given.pop(name) for name in OPTIONS if name in given}
+    if tolerance_of(of_corrupt) == "all":
+        given["dead_letters"] = ColumnOfTheirOwn()
+    limit = BatchLimit(**{**_fields(form.by_default), **limits})
+    return ReadOptions(given, limit, kind_column, of_corrupt)
 
 
 def schema_of(form: SourceFormat, options: Mapping[str, str]) -> Any:

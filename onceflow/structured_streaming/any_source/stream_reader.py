@@ -21,11 +21,13 @@ from onceflow.runtime.errors import OnceflowError, OptionError, Retryable
 from onceflow.structured_streaming.any_source.batch_reading import (
     PATIENCE_S,
     RowShape,
+    check_corrupt,
     check_kinds,
     read_splits,
 )
 from onceflow.structured_streaming.any_source.source_format import SourceFormat, read_options
 from onceflow.structured_streaming.arrow_types import arrow_schema_of
+from onceflow.structured_streaming.corrupt_records import corrupt_column
 from onceflow.structured_streaming.spark_limits import LIMITS, RefusedStream, SupportsTriggerAvailableNow
 from onceflow.structured_streaming.worker_garbage import spare_imports
 
@@ -54,8 +56,12 @@ def _stream_reader(form: SourceFormat, schema: Any, options: Mapping[str, str]) 
     asked = read_options(form, options)
     columns = arrow_schema_of(schema)
     check_kinds(columns, asked.kind_column)
-    source = form.make(asked.given, pa.schema([f for f in columns if f.name != asked.kind_column]))
-    return BatchedStreamReader(source, RowShape(columns, asked.kind_column), asked.limit)
+    corrupt = corrupt_column(columns, asked.corrupt)
+    known = {asked.given[name]: of for name, of in (form.of_letters or {}).items() if name in asked.given}
+    shape = RowShape(columns, asked.kind_column, corrupt, known)
+    check_corrupt(shape)
+    made = pa.schema([each for each in columns if each.name not in (asked.kind_column, corrupt)])
+    return BatchedStreamReader(form.make(asked.given, made), shape, asked.limit)
 
 
 class _Splits(InputPartition):

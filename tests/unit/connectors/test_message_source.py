@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
+from onceflow.connectors.bad_records import Tolerance
 from onceflow.connectors.formats import Debezium, Format, Json
 from onceflow.connectors.message_fields import named_fields
 from onceflow.connectors.message_source import MessageSource
@@ -23,6 +24,7 @@ class Letters(MessageSource):
     value: Format = VALUE
     names: Sequence[str] = ()
     wait: str = "1 s"
+    errors_tolerance: Tolerance = "none"
     dead_letters: Sink | None = None
     columns: frozenset[str] | None = None
     id_column: str | None = "id"
@@ -48,7 +50,8 @@ def test_what_comes_of_a_changelog_is_one() -> None:
 def test_what_can_not_be_decoded_is_tolerated_where_it_has_a_place() -> None:
     assert not Letters().rows().tolerates_bad
     printed = Letters(dead_letters=PrintSink())
-    assert printed.rows("letters").tolerates_bad
+    printed.check_message_source("letters", "json", ())
+    assert printed.rows().tolerates_bad
     assert printed.dead_letter_sink() == PrintSink()
 
 
@@ -57,6 +60,7 @@ def test_what_can_not_be_decoded_is_tolerated_where_it_has_a_place() -> None:
     [
         (Letters(value=Json()), "can only encode"),
         (Letters(wait="soon"), "wait"),
+        (Letters(errors_tolerance="all"), "needs a place"),
         (Letters(id_column="a"), "two columns of the source are named 'a'"),
     ],
 )

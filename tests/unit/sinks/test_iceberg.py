@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +17,15 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from onceflow.runtime.driver.committers import commit_once
-from onceflow.runtime.errors import DataLossError, Fatal, GraphError, Indeterminate, OptionError, Unavailable
+from onceflow.runtime.errors import (
+    DataLossError,
+    Fatal,
+    GraphError,
+    Indeterminate,
+    OptionError,
+    Retryable,
+    Unavailable,
+)
 from onceflow.runtime.records import RowKind
 from onceflow.sinks.iceberg import IcebergSink
 from tests.read_tables import read_iceberg
@@ -361,6 +371,18 @@ def test_a_table_or_a_catalog_that_is_not_there(shop: Shop) -> None:
         TableJob(IcebergSink({"type": "sql", "uri": "sqlite:////nowhere/x.db"}, NAME), ORDERS)
     with pytest.raises(Fatal, match="there is no table: create it before, or say create_table=True"):
         TableJob(shop.sink(), ORDERS)
+
+
+def test_a_catalog_that_another_process_has_is_busy_and_not_away(shop: Shop) -> None:
+    """The job tries again, as it has to after a kill, and does not take it for a wrong setting."""
+    TableJob(shop.sink(create_table=True), ORDERS)
+    impatient = {**shop.catalog, "uri": shop.catalog["uri"] + "?timeout=0.1"}
+    with closing(sqlite3.connect(shop.folder / "catalog.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(Retryable, match="database is locked") as busy:
+            TableJob(IcebergSink(impatient, NAME), ORDERS)
+    assert not isinstance(busy.value, Unavailable)
+    TableJob(IcebergSink(impatient, NAME), ORDERS)
 
 
 # --- Options --------------------------------------------------------------------------------------------

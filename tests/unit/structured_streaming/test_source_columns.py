@@ -46,6 +46,8 @@ def test_avro_is_decoded_by_a_registry_or_by_the_schema_it_was_written_with() ->
         (USER, {"format": "json", "offset_column": "user"}, "'user' is string in the schema"),
         (USER, {"format": "json", "mode": "dropmalformed"}, "no record is dropped without a trace"),
         (USER, {"format": "json", "mode": "permissive"}, "needs a column '_corrupt_record'"),
+        (USER, {"format": "json", "errors_tolerance": "all"}, "needs a column '_corrupt_record'"),
+        (raw_schema(False), {"errors_tolerance": "all"}, "option 'errors_tolerance' is for decoded values"),
         (USER, {"format": "json", "columnNameOfCorruptRecord": "user"}, "of no use unless mode"),
         (pa.schema([("at", pa.int64())]), {"format": "json", "offset_column": "at"}, "no column .* is left"),
         (raw_schema(False), {"mode": "permissive"}, "option 'mode' is for decoded values"),

@@ -132,7 +132,7 @@ def test_an_event_without_an_id_is_refused_or_may_be_lost(server: StreamServer) 
 
 def test_a_bad_event_is_told_or_goes_to_the_dead_letters(server: StreamServer) -> None:
     server.add({"n": 1}, {"n": "two"}, {"n": 3})
-    with pytest.raises(BadRecordError, match=r"event '2' of http.*give dead_letters="):
+    with pytest.raises(BadRecordError, match=r"event '2' of http.*and dead_letters="):
         Reading(source(server)).numbers(3)
     fetches = Reading(source(server, dead_letters=PrintSink())).take(3)
     letters = [row for f in fetches if f.dead_letters is not None for row in f.dead_letters.to_pylist()]

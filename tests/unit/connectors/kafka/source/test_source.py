@@ -70,7 +70,7 @@ def test_two_columns_of_one_name_are_refused() -> None:
         ({"until": "now"}, 'write "latest"'),
         ({"isolation": "dirty"}, "read_committed"),
         ({"errors_tolerance": "some"}, '"none" or "all"'),
-        ({"errors_tolerance": "all"}, "needs a dead_letter_topic"),
+        ({"errors_tolerance": "all"}, "needs a place .*give dead_letters="),
         ({"dead_letter_topic": "dead"}, "of no use"),
         (
             {"errors_tolerance": "all", "dead_letter_topic": "dead", "dead_letters": PrintSink("bad")},
