@@ -93,7 +93,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def frozen_before_each_module() -> None:
-    """So it is with what earlier modules have left: late in a run a collection of it takes a second."""
+    """What earlier modules have left is frozen, too: late in a run a collection of it takes a second."""
     gc.collect()
     gc.freeze()
 
