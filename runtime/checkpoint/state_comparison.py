@@ -10,6 +10,7 @@ from msgspec import structs
 from onceflow.runtime.checkpoint.renamed_parts import renamed_parts
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state.description import (
+    KEPT_BY,
     RECORD,
     Expression,
     KeyColumn,
@@ -274,7 +275,8 @@ def _with_null(part: StatePart) -> str:
     """How to write an aggregate so that its column may be null. Where that is the same aggregate it may be
     written plainly again later."""
     if part.function:
-        return f"let the get_result of {part.function} return an optional type"
+        name = part.function.rpartition(KEPT_BY)[2]
+        return f"let the get_result of {name} return an optional type"
     if part.kind in ("count_distinct", "approx_count_distinct"):
         return "add it once these windows have closed"
     if part.kind != "count":

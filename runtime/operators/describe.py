@@ -49,6 +49,7 @@ from onceflow.runtime.operators.declared import declared_states
 from onceflow.runtime.operators.triggers.built_in import BuiltInTrigger
 from onceflow.runtime.state.declared_state import State
 from onceflow.runtime.state.description import (
+    KEPT_BY,
     RECORD,
     Expression,
     KeyColumn,
@@ -191,10 +192,11 @@ def _aggregate_part(typed: TypedAggregate) -> StatePart:
     name, nullable, aggregate = typed.name, typed.result.nullable, typed.aggregate
     if not isinstance(aggregate, BuiltinAggregate):
         assert typed.state is not None
-        function = function_name(type(aggregate))
-        return StatePart(
-            name, FUNCTION, type_text(typed.state.arrow), function=function, is_nullable=nullable
-        )
+        kept, function = type_text(typed.state.arrow), function_name(type(aggregate))
+        if typed.objects is None:
+            return StatePart(name, FUNCTION, kept, function=function, is_nullable=nullable)
+        function, codec = f"{typed.objects.title}{KEPT_BY}{function}", typed.objects.name
+        return StatePart(name, FUNCTION, kept, function=function, is_nullable=nullable, codec=codec)
     arrow = None if typed.argument is None else typed.argument.type
     kept = accumulator(aggregate, arrow).freeze(LiveRows(0))(np.empty(0, np.int64)).type
     if isinstance(aggregate.argument, pl.Expr):

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import OnceflowError, UserFunctionError
 from onceflow.runtime.records import Indices
+from onceflow.runtime.state.object_codecs import ObjectCodec, decoded, encoded
 from onceflow.runtime.state.table import Frozen, LiveRows
 from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError, array_from_values
 from onceflow.runtime.types.record_types import record_class
@@ -48,6 +49,18 @@ def declared_type(declared: ValueType, field: pa.Field, what: str) -> UserType:
         return kept_values(array, declared, what)
 
     return UserType(encode, decode, declared.is_immutable, declared.nullable)
+
+
+def object_type(objects: ObjectCodec, state: str) -> UserType:
+    """Objects of any class, as bytes."""
+
+    def encode(values: list[Any]) -> pa.Array:
+        return pa.array(encoded(objects, state, values), pa.binary())
+
+    def decode(array: pa.Array) -> list[Any]:
+        return decoded(objects, state, array.to_pylist())
+
+    return UserType(encode, decode, is_immutable=False)
 
 
 def kept_values(array: pa.Array, of: ValueType, what: str) -> list[Any]:

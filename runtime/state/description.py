@@ -22,6 +22,8 @@ BY_SUBTASK = "by subtask"
 RECORD = "record"
 """The name of a reduce's only part."""
 NOT_NULL = " not null"
+KEPT_BY = ", by "
+"""Stands between what an aggregate keeps as bytes and the name of its class."""
 
 
 class Expression(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,7 +110,8 @@ class StatePart(msgspec.Struct, frozen=True, omit_defaults=True):
     ttl: TimeToLive | None = None
     """The time after which a declared state forgets; None: it does not."""
     codec: str = ""
-    """How values are kept as bytes, `msgspec` or `pickle`; empty: as columns. `function` says of what."""
+    """How values are kept as bytes, `msgspec` or `pickle`; empty: as columns. `function` says of what; of an
+    aggregate also, behind KEPT_BY, the name of its class."""
 
 
 class StateDescription(msgspec.Struct, frozen=True, omit_defaults=True):

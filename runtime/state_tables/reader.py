@@ -190,7 +190,8 @@ class StoredTable:
 
     @property
     def _is_without_files(self) -> bool:
-        return self.kind in (OFFSETS, BROADCAST)
+        part = self._shape.part
+        return self.kind == OFFSETS or (part is not None and part.kind == BROADCAST)
 
     @cached_property
     def _stored(self) -> pa.Schema | None:

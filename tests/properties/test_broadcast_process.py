@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,21 +54,44 @@ class Told(NamedTuple):
     readings: int
 
 
+class Limit:
+    """No record type, and equal to no other."""
+
+    def __init__(self, above: int) -> None:
+        self.above = above
+
+
+@dataclass
+class Chain:
+    """Contains itself, so it has no columns."""
+
+    above: int
+    before: Chain | None = None
+
+
 class Watch(KeyedBroadcastProcess[str, Reading, Rule, Told]):
     rules = BroadcastState("rules", str, int)
+    limits = BroadcastState("limits", str, Limit, codec="pickle")
+    chains = BroadcastState("chains", str, Chain, codec="msgspec")
     count = ValueState("count", int)
 
     def process(self, record: Reading, ctx: Ctx) -> Iterator[Told]:
         self.count.set(self.count.get(0) + 1)
         ctx.timers.event_time(record.ts + 10)
         passed = sorted(name for name, limit in self.rules.items() if record.value > limit)
+        assert [*self.rules.items()] == [(name, limit.above) for name, limit in self.limits.items()]
+        assert [*self.rules.items()] == [(name, chain.above) for name, chain in self.chains.items()]
         yield Told(ctx.key, f"reading {record.ts}", passed, self.count.get(0))
 
     def process_broadcast(self, rule: Rule, ctx: BroadcastCtx) -> None:
         if rule.limit < 0:
             self.rules.remove(rule.name)
+            self.limits.remove(rule.name)
+            self.chains.remove(rule.name)
         else:
             self.rules.put(rule.name, rule.limit)
+            self.limits.put(rule.name, Limit(rule.limit))
+            self.chains.put(rule.name, Chain(rule.limit, self.chains.get(rule.name)))
 
     def on_timer(self, fired: Timer, ctx: Ctx) -> Iterator[Told]:
         yield Told(

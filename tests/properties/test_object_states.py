@@ -11,6 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from onceflow.runtime.operators.aggregation.aggregates import AggregateFunction
+from onceflow.runtime.operators.processing.combined_states import AggregatingState, ReducingState
 from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig, ProcessOperator
 from onceflow.runtime.state.handles import ListState, MapState, ValueState
@@ -55,21 +57,63 @@ class Shown(NamedTuple):
     kept: str
 
 
+def poured(basket: Basket, more: Basket) -> Basket:
+    for item, _ in more.items:
+        basket.put(item)
+    return basket
+
+
+class Branches(AggregateFunction[str, Tree, str]):
+    """Grows a tree in place."""
+
+    codec = "msgspec"
+
+    def create_accumulator(self) -> Tree:
+        return Tree("root")
+
+    def add(self, value: str, accumulator: Tree) -> Tree:
+        accumulator.below.append(Tree(value))
+        return accumulator
+
+    def merge(self, accumulator_a: Tree, accumulator_b: Tree) -> Tree:
+        raise AssertionError("one key has one accumulator")
+
+    def get_result(self, accumulator: Tree) -> str:
+        return repr(accumulator)
+
+
 class Remember(KeyedProcess[str, Bought, Shown]):
     basket = ValueState("basket", Basket, codec="pickle")
     trees = ListState("trees", Tree, codec="msgspec")
     by_item = MapState("by_item", str, Basket, codec="pickle")
+    together = ReducingState("together", Basket, poured, codec="pickle", ttl="1 d")
+    branches = AggregatingState("branches", Branches())
 
     def process(self, row: Bought, ctx: Ctx) -> Iterator[Shown]:
-        yield Shown(row.user, repr((self.basket.get(), self.trees.get(), dict(self.by_item.items()))))
+        yield Shown(
+            row.user,
+            repr(
+                (
+                    self.basket.get(),
+                    self.trees.get(),
+                    dict(self.by_item.items()),
+                    self.together.get(),
+                    self.branches.get(),
+                )
+            ),
+        )
         if not row.item:
             self.basket.clear()
             self.trees.clear()
             self.by_item.clear()
+            self.together.clear()
+            self.branches.clear()
             return
         self.basket.set(bought(self.basket.get(), row.item))
         self.trees.add(grown(self.trees.get(), row.item))
         self.by_item.put(row.item, bought(self.by_item.get(row.item), row.item))
+        self.together.add(bought(None, row.item))
+        self.branches.add(row.item)
 
 
 def bought(before: Basket | None, item: str) -> Basket:
@@ -89,15 +133,22 @@ class Model:
         self.basket: Basket | None = None
         self.trees: list[Tree] = []
         self.by_item: dict[str, Basket] = {}
+        self.together: Basket | None = None
+        self.branches: Tree | None = None
 
     def shown(self, row: Bought) -> Shown:
-        shown = Shown(row.user, repr((self.basket, self.trees, self.by_item)))
+        branches = None if self.branches is None else repr(self.branches)
+        kept = (self.basket, self.trees, self.by_item, self.together, branches)
+        shown = Shown(row.user, repr(kept))
         if not row.item:
             self.__init__()  # type: ignore[misc]
             return shown
         self.basket = bought(self.basket, row.item)
         self.trees.append(grown(self.trees, row.item))
         self.by_item[row.item] = bought(self.by_item.get(row.item), row.item)
+        one = bought(None, row.item)
+        self.together = one if self.together is None else poured(self.together, one)
+        self.branches = Tree("root", [*(self.branches.below if self.branches else []), Tree(row.item)])
         return shown
 
 

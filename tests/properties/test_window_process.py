@@ -53,10 +53,18 @@ class Ended:
     times: int
 
 
+class Seen:
+    """No record type."""
+
+    def __init__(self, times: list[int]) -> None:
+        self.times = times
+
+
 class Count(WindowProcess[str, Row, Fired]):
     """Counts how often a window has fired, and how often windows of a key have."""
 
     times = WindowState("times", int)
+    seen = WindowState("seen", Seen, codec="pickle")
     calls = ValueState("calls", int)
     ended = SideOutput("ended", Ended)
 
@@ -66,6 +74,9 @@ class Count(WindowProcess[str, Row, Fired]):
         assert window is not None
         times, calls = self.times.get(0) + 1, (self.calls.get() or 0) + 1
         self.times.set(times)
+        seen = self.seen.get() or Seen([])
+        assert seen.times == list(range(1, times)), "an object is another window's"
+        self.seen.set(Seen([*seen.times, times]))
         self.calls.set(calls)
         yield Fired(key, window.start, [row.n for row in rows], times, calls)
 

@@ -16,6 +16,7 @@ from onceflow.runtime.errors import OptionError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.operators.aggregation.evicted_rows import Eviction
 from onceflow.runtime.operators.aggregation.sketch_library import sketch_library
+from onceflow.runtime.state.kept_objects import CodecName
 
 In = TypeVar("In")
 Acc = TypeVar("Acc")
@@ -61,6 +62,10 @@ class AggregateFunction(ABC, Generic[In, Acc, Out]):
     One object serves all keys: it must keep nothing in itself. The return annotations of
     `create_accumulator` and `get_result` are the types of the state and of the result column.
     """
+
+    codec: CodecName = "columns"
+    """How accumulators are kept: "msgspec" or "pickle" in the class, as `codec = "pickle"`, keeps them as
+    bytes, for a class that has no columns, as the codec of a ValueState does."""
 
     @abstractmethod
     def create_accumulator(self) -> Acc:

@@ -15,9 +15,12 @@ from onceflow.runtime.operators.aggregation.aggregates import (
     BuiltinAggregate,
     Kind,
 )
-from onceflow.runtime.operators.aggregation.returned_types import returned_type
+from onceflow.runtime.operators.aggregation.returned_types import returned_hint, returned_type
 from onceflow.runtime.state.columns import is_word
 from onceflow.runtime.state.hashing import is_hashable
+from onceflow.runtime.state.kept_objects import objects_of
+from onceflow.runtime.state.object_codecs import ObjectCodec
+from onceflow.runtime.types.record_types import describe_type
 from onceflow.runtime.types.value_types import DECIMAL_PRECISION, ValueType
 
 NEVER_NULL = (Kind.COUNT, Kind.COUNT_DISTINCT, Kind.APPROX_COUNT_DISTINCT)
@@ -42,6 +45,8 @@ class TypedAggregate:
     """The user's accumulator; None for the built-in ones, which know theirs."""
     result_type: ValueType | None = None
     """What the user's aggregate returns; None for the built-in ones."""
+    objects: ObjectCodec | None = None
+    """How the user's accumulators are kept that are no columns."""
 
 
 def check_aggregate(name: str, aggregate: Aggregate, schema: pa.Schema, uid: str) -> TypedAggregate:
@@ -49,8 +54,13 @@ def check_aggregate(name: str, aggregate: Aggregate, schema: pa.Schema, uid: str
     where = f"operator {uid!r}: {name}"
     if isinstance(aggregate, AggregateFunction):
         result = returned_type(aggregate, "get_result", where)
-        state = returned_type(aggregate, "create_accumulator", where)
-        return TypedAggregate(name, aggregate, None, result.field(name), state, result)
+        field = result.field(name)
+        if aggregate.codec == "columns":
+            state = returned_type(aggregate, "create_accumulator", where)
+            return TypedAggregate(name, aggregate, None, field, state, result)
+        kept = returned_hint(aggregate, "create_accumulator", where)
+        objects = objects_of(name, kept, aggregate.codec)
+        return TypedAggregate(name, aggregate, None, field, describe_type(bytes, where), result, objects)
     if not isinstance(aggregate, BuiltinAggregate):
         raise GraphError(
             f"{where} is {aggregate!r}, which is not an aggregate: use count(), sum_(), min_(), max_(), "

@@ -21,6 +21,7 @@ from onceflow.runtime.operators.operator import (
 )
 from onceflow.runtime.operators.processing.broadcast_state import (
     BroadcastState,
+    are_same,
     declared_broadcast,
     decoded,
     encoded,
@@ -30,7 +31,7 @@ from onceflow.runtime.operators.processing.process import ProcessOperator
 from onceflow.runtime.records import WATERMARK_MIN_MS, Records
 from onceflow.runtime.state.asked_keys import AskedKeys
 from onceflow.runtime.state.declared_state import State
-from onceflow.runtime.state.description import StateDescription, StatePart, type_text
+from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.evolution.readers import Reader, Readers, names_kept_as
 from onceflow.runtime.state.row_values import NoKey
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -102,11 +103,8 @@ class BroadcastConfig:
     @property
     def description(self) -> StateDescription:
         main = self.main.description
-        parts = [
-            StatePart(state.name, "broadcast", type_text(state.codec.field.type), is_nullable=True)
-            for state in declared_broadcast(self.main.process, self.main.uid).values()
-        ]
-        return structs.replace(main, parts=(*main.parts, *parts))
+        declared = declared_broadcast(self.main.process, self.main.uid).values()
+        return structs.replace(main, parts=(*main.parts, *(each.part for each in declared)))
 
     @property
     def readers(self) -> Readers:
@@ -139,15 +137,15 @@ class BroadcastOperator:
         self._main.restore(states)
         copies: list[Any] = [self._named(state.meta.get("broadcast") or {}) for state in states]
         for name, state in self._states.items():
-            found = [decoded(state, copied[name]) for copied in copies if name in copied]
-            if any(other != found[0] for other in found[1:]):
+            found = [copied[name] for copied in copies if name in copied]
+            if not all(are_same(state, found[0], other) for other in found[1:]):
                 raise UserFunctionError(
                     f"operator {self._uid!r}: subtasks have come to different broadcast states "
                     f"{name!r}: process_broadcast() may hang on nothing but rules and broadcast state, and "
                     "rules that replace each other have to come from one split. Correct it, and start from a "
                     "checkpoint before, or with a new uid"
                 )
-            state._entries = found[0] if found else {}
+            state._entries = decoded(state, found[0]) if found else {}
 
     def _named(self, kept: Any) -> dict[str, Any]:
         """What was kept, by the names of now."""

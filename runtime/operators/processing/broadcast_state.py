@@ -9,7 +9,10 @@ from typing import Any, Generic, TypeVar, overload
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError, UserFunctionError
+from onceflow.runtime.state.description import StatePart, type_text
 from onceflow.runtime.state.evolution.conversion import converted
+from onceflow.runtime.state.kept_objects import CodecName, kept_values, objects_of
+from onceflow.runtime.state.object_codecs import PICKLE, checked_object
 from onceflow.runtime.state.row_values import MapCodec
 from onceflow.runtime.state.state_names import checked_former_names
 
@@ -20,18 +23,35 @@ D = TypeVar("D")
 
 class BroadcastState(Generic[K, V]):
     """A dictionary that all subtasks have, declared in a KeyedBroadcastProcess or a BroadcastProcess:
-    `rules = BroadcastState("rules", str, Rule)`. Only process_broadcast() writes it."""
+    `rules = BroadcastState("rules", str, Rule)`. Only process_broadcast() writes it.
+
+    `former_names`: what the state was called before. `codec`: how its values are kept, as of a ValueState.
+    """
 
     def __init__(
-        self, name: str, key_type: type[K], value_type: type[V], former_names: Iterable[str] = ()
+        self,
+        name: str,
+        key_type: type[K],
+        value_type: type[V],
+        former_names: Iterable[str] = (),
+        codec: CodecName = "columns",
     ) -> None:
         if not name:
             raise GraphError("a broadcast state needs a name")
         self.name = name
         self.former_names = checked_former_names(name, former_names)
-        self.codec = MapCodec(name, key_type, value_type)
+        self._value_type, self.objects = value_type, objects_of(name, value_type, codec)
+        kept = kept_values(name, value_type, self.objects, nullable=False)
+        self.codec = MapCodec(name, key_type, value_type, kept)
         self._entries: dict[K, V] | None = None
         self._is_open = False
+
+    @property
+    def part(self) -> StatePart:
+        """What it is, for the manifest."""
+        of, codec = ("", "") if self.objects is None else (self.objects.title, self.objects.name)
+        kept = type_text(self.codec.field.type)
+        return StatePart(self.name, "broadcast", kept, function=of, is_nullable=True, codec=codec)
 
     @overload
     def get(self, key: K) -> V | None: ...
@@ -47,7 +67,10 @@ class BroadcastState(Generic[K, V]):
 
     def put(self, key: K, value: V) -> None:
         """Sets an entry; an earlier value of it is replaced. In process_broadcast() only."""
-        self._writable()[key] = value
+        entries = self._writable()
+        if self.objects is not None:
+            checked_object(self.objects, self._value_type, self.name, value)
+        entries[key] = value
 
     def remove(self, key: K) -> None:
         """Nothing happens if there is no such entry."""
@@ -102,6 +125,17 @@ def encoded(state: BroadcastState[Any, Any]) -> str:
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     return base64.b64encode(sink.getvalue()).decode()
+
+
+def are_same(state: BroadcastState[Any, Any], one: str, other: str) -> bool:
+    """Whether two subtasks have kept the same entries. Pickles of equal objects may differ, and two objects
+    of any class may never be equal: of those only the keys are compared."""
+    if one == other:
+        return True
+    left, right = decoded(state, one), decoded(state, other)
+    if state.objects is not None and state.objects.name == PICKLE:
+        return left.keys() == right.keys()
+    return left == right
 
 
 def decoded(state: BroadcastState[Any, Any], text: str) -> dict[Any, Any]:

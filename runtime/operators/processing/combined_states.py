@@ -22,8 +22,8 @@ from onceflow.runtime.operators.aggregation.aggregates import AggregateFunction
 from onceflow.runtime.operators.aggregation.returned_types import returned_hint
 from onceflow.runtime.state.declared_state import State
 from onceflow.runtime.state.handles import ValueState
+from onceflow.runtime.state.kept_objects import CodecName
 from onceflow.runtime.state.row_values import Cursor
-from onceflow.runtime.state.state_names import checked_former_names
 from onceflow.runtime.state.ttl import Refresh, Time
 
 V = TypeVar("V")
@@ -36,10 +36,18 @@ class CombinedState(State):
     """What both have in common: one value for each key, in a ValueState of the same name."""
 
     def __init__(
-        self, name: str, kept_type: Any, ttl: str | int | None, refresh: Refresh, time: Time
+        self,
+        name: str,
+        kept_type: Any,
+        ttl: str | int | None,
+        refresh: Refresh,
+        time: Time,
+        former_names: Iterable[str],
+        codec: CodecName,
     ) -> None:
-        self._kept: ValueState[Any] = ValueState(name, kept_type, ttl, refresh, time)
+        self._kept: ValueState[Any] = ValueState(name, kept_type, ttl, refresh, time, former_names, codec)
         super().__init__(name, lambda: self._kept.of_rows.codec, ttl, refresh, time)
+        self.former_names, self.objects = self._kept.former_names, self._kept.objects
 
     def bind(self, cursor: Cursor) -> Self:
         fresh = copy.copy(self)
@@ -57,7 +65,7 @@ class ReducingState(CombinedState, Generic[V]):
     """The values that were added for each key, reduced to one: `reduce(one, other)` of what there is and
     what is added. The first value is kept as it is.
 
-    `ttl`, `ttl_refresh`, `ttl_time`: as of a ValueState; adding is writing.
+    `ttl`, `ttl_refresh`, `ttl_time`, `codec`: as of a ValueState; adding is writing.
     """
 
     def __init__(
@@ -69,13 +77,13 @@ class ReducingState(CombinedState, Generic[V]):
         ttl_refresh: Refresh = "write",
         ttl_time: Time = "event",
         former_names: Iterable[str] = (),
+        codec: CodecName = "columns",
     ) -> None:
         if not callable(reduce):
             raise GraphError(
                 f"state {name!r}: reduce={reduce!r} can't be called: write a function such as max"
             )
-        super().__init__(name, value_type, ttl, ttl_refresh, ttl_time)
-        self.former_names = checked_former_names(name, former_names)
+        super().__init__(name, value_type, ttl, ttl_refresh, ttl_time, former_names, codec)
         self._reduce = reduce
 
     def add(self, value: V) -> None:
@@ -95,7 +103,8 @@ class AggregatingState(CombinedState, Generic[In, Acc, Out]):
     """The values that were added for each key, in an accumulator of the user's AggregateFunction.
 
     What is kept is what `create_accumulator` says that it returns; `merge` is never called. `ttl`,
-    `ttl_refresh`, `ttl_time`: as of a ValueState; adding is writing.
+    `ttl_refresh`, `ttl_time`: as of a ValueState; adding is writing. `codec`: as of a ValueState; if left
+    out, that of the aggregate.
     """
 
     def __init__(
@@ -106,6 +115,7 @@ class AggregatingState(CombinedState, Generic[In, Acc, Out]):
         ttl_refresh: Refresh = "write",
         ttl_time: Time = "event",
         former_names: Iterable[str] = (),
+        codec: CodecName | None = None,
     ) -> None:
         if not isinstance(aggregate, AggregateFunction):
             raise GraphError(
@@ -113,8 +123,8 @@ class AggregatingState(CombinedState, Generic[In, Acc, Out]):
                 "is one"
             )
         kept_type = returned_hint(aggregate, "create_accumulator", f"state {name!r}")
-        super().__init__(name, kept_type, ttl, ttl_refresh, ttl_time)
-        self.former_names = checked_former_names(name, former_names)
+        codec = aggregate.codec if codec is None else codec
+        super().__init__(name, kept_type, ttl, ttl_refresh, ttl_time, former_names, codec)
         self._aggregate = aggregate
 
     def add(self, value: In) -> None:

@@ -11,6 +11,7 @@ from onceflow.runtime.operators.declared import SideOutput
 from onceflow.runtime.operators.processing.keyed_process import Ctx
 from onceflow.runtime.operators.triggers.bounds import WindowBounds
 from onceflow.runtime.state.handles import MapState
+from onceflow.runtime.state.kept_objects import CodecName
 from onceflow.runtime.state.timers import Timer
 
 KeyT = TypeVar("KeyT")
@@ -33,13 +34,20 @@ class SetsTimers(Protocol):
 class WindowState(Generic[V]):
     """One value for each window of each key, declared in a WindowProcess: `sent = WindowState("sent", int)`.
 
-    It is there until the window is over. `former_names`: what the state was called before.
+    It is there until the window is over. `former_names`: what the state was called before. `codec`: how its
+    values are kept, as of a ValueState.
     """
 
-    def __init__(self, name: str, value_type: type[V], former_names: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        value_type: type[V],
+        former_names: Iterable[str] = (),
+        codec: CodecName = "columns",
+    ) -> None:
         self.name = name
         self._of_windows: MapState[WindowBounds, V] = MapState(
-            name, WindowBounds, value_type, former_names=former_names
+            name, WindowBounds, value_type, former_names=former_names, codec=codec
         )
         self._window: WindowBounds | None = None
 

@@ -14,7 +14,7 @@ from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
 from onceflow.runtime.operators.aggregation.accumulators import accumulator
 from onceflow.runtime.operators.aggregation.aggregates import AggregateFunction, BuiltinAggregate
 from onceflow.runtime.operators.aggregation.typed_aggregates import TypedAggregate
-from onceflow.runtime.operators.user_state import EMPTY, UserColumn, declared_type, typed_array
+from onceflow.runtime.operators.user_state import EMPTY, UserColumn, declared_type, object_type, typed_array
 from onceflow.runtime.operators.windows.begun import BEGUN_BEFORE, Begun
 from onceflow.runtime.operators.windows.window_batch import Argument, Arguments, Batch
 from onceflow.runtime.records import Indices, Int64s, Records
@@ -92,8 +92,11 @@ class UserAggregate:
         what = f"operator {uid!r}: {type(self._function).__name__}"
         self._what = f"{what}.get_result"
         assert typed.state is not None
-        field = pa.field("accumulator", typed.state.arrow)
-        self._column = UserColumn(declared_type(typed.state, field, f"{what}: its accumulator"))
+        if typed.objects is not None:
+            self._column = UserColumn(object_type(typed.objects, typed.name))
+        else:
+            field = pa.field("accumulator", typed.state.arrow)
+            self._column = UserColumn(declared_type(typed.state, field, f"{what}: its accumulator"))
         self.grow = self._column.grow
         self.clear = self._column.clear
         self.keep = self._column.keep
