@@ -162,7 +162,7 @@ COVERED = (
         checkpoint.staged_files""",
     ),
     Covered("state as tables", "unit/state_tables/test_reader", "shapes state_tables.listing stored_schemas"),
-    Covered("queries", "unit/cli/test_query_server", "state_tables.client"),
+    Covered("queries", "unit/cli/test_query_server", "state_tables.client printed_values"),
     Covered("stores: one suite for all", "conformance/test_store", "memory_store store_url"),
     Covered(
         "what an older program wrote, from folders that it left",

@@ -79,7 +79,7 @@ class PostgresServer:
 
     @property
     def pid(self) -> int:
-        """The id of its process, which is one where no image is named."""
+        """The id of its process, which is one where it is no container."""
         assert isinstance(self._process, subprocess.Popen), "it is a process that is started"
         return self._process.pid
 

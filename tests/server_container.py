@@ -1,4 +1,4 @@
-"""Containers for the servers of the tests: where an image is named and there is an engine, else processes.
+"""Containers for the servers of the tests: where there is an engine and the image, else processes.
 
 Each server (tests/*_server.py) asks `container_of` when it is made. What ran is counted, and the summary of
 the tests says it. The shared Kafka has options of its own: tests/shared_broker.py.
@@ -21,7 +21,7 @@ import pytest
 
 _PULL_S = 300.0
 RAN: Counter[str] = Counter()
-"""What servers ran as, in this process: `postgres: process 16.14, no image is named`."""
+"""What servers ran as, in this process: `postgres: process 16.14, there is no container engine`."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Recipe:
     """How an official image is run: the ports that it listens on, and what it is told besides."""
 
     image: str
-    """What ONCEFLOW_TEST_SERVERS=container takes where no other image is named."""
+    """What is taken where no other image is named and this one is here; with ONCEFLOW_TEST_SERVERS=container
+    it is pulled."""
     ports: Sequence[int]
     environment: Mapping[str, str] = field(default_factory=dict)
     command: Sequence[str] = ()
@@ -164,8 +165,8 @@ def container_of(
 ) -> Container | None:
     """The container of a server, or None: it is to be a process, or the test is skipped if there can be none
     here, either. `process`: what that would be, for the summary. `ports`: see Container."""
-    image = image_of(name)
-    why = hindrance(image) if image else "no image is named"
+    image = image_of(name) or RECIPES[name].image
+    why = hindrance(image, pulls=bool(image_of(name)))
     if not why:
         RAN[f"{name}: container {image}"] += 1
         return Container(image, RECIPES[name], ports)
@@ -176,15 +177,21 @@ def container_of(
 
 
 @functools.cache
-def hindrance(image: str) -> str:
-    """Why there is no container of the image; empty: there is one to be had."""
+def hindrance(image: str, pulls: bool = True) -> str:
+    """Why there is no container of the image; empty: there is one to be had. `pulls`: whether one that is not
+    here is pulled."""
+    if os.environ.get("ONCEFLOW_TEST_SERVERS") == "process":
+        return "ONCEFLOW_TEST_SERVERS=process"
     if not has_engine():
         return "there is no container engine"
-    if _fails("image", "inspect", image) and _fails("pull", "--quiet", image):
-        return f"{image} is not here and can't be pulled"
-    return ""
+    if not _fails("image", "inspect", image):
+        return ""
+    if not pulls:
+        return f"{image} is not here, and no image is named"
+    return f"{image} is not here and can't be pulled" if _fails("pull", "--quiet", image) else ""
 
 
+@functools.cache
 def has_engine() -> bool:
     return shutil.which("docker") is not None and not _fails("version")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +13,13 @@ from rich.table import Table
 from onceflow.cli.job_folder import folder_of
 from onceflow.cli.live_query import ask_live
 from onceflow.cli.savepoint_texts import show
-from onceflow.cli.state import as_json, cell
+from onceflow.cli.state import cell
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import OptionError, UsageError
 from onceflow.runtime.state_tables.chosen_keys import key_of_text
 from onceflow.runtime.state_tables.client import StateClient
 from onceflow.runtime.state_tables.indexed_rows import IndexedRows
+from onceflow.runtime.state_tables.printed_values import json_text
 from onceflow.runtime.state_tables.reader import read_state
 
 TOKEN = "ONCEFLOW_STATE_TOKEN"
@@ -75,7 +75,7 @@ def query(
     if as_lines:
         for text, found in zip(key, rows, strict=True):
             line = {"key": text, **answer, "rows": found}
-            typer.echo(json.dumps(line, default=as_json, ensure_ascii=False))
+            typer.echo(json_text(line))
         return
     _show([row for found in rows for row in found])
     for text, found in zip(key, rows, strict=True):

@@ -16,10 +16,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from onceflow.cli.state import as_json
 from onceflow.runtime.errors import OnceflowError, UsageError
 from onceflow.runtime.state_tables.chosen_keys import key_of_text
 from onceflow.runtime.state_tables.followed import FollowedState, Found
+from onceflow.runtime.state_tables.printed_values import json_text
 from onceflow.runtime.state_tables.reader import UnknownTableError
 
 BODY_BYTES_MAX = 32 * 2**20
@@ -159,5 +159,4 @@ def _error(status: int, sentence: str) -> Response:
 
 
 def _answer(status: int, answer: dict[str, Any]) -> Response:
-    text = json.dumps(answer, default=as_json, ensure_ascii=False)
-    return Response(text, status, media_type="application/json")
+    return Response(json_text(answer), status, media_type="application/json")

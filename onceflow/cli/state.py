@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
-import json
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -17,6 +14,7 @@ from rich.table import Table
 from onceflow.cli.savepoint_texts import show
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state_tables.chosen_keys import key_of_text
+from onceflow.runtime.state_tables.printed_values import json_text
 from onceflow.runtime.state_tables.reader import StoredState, StoredTable, read_state
 
 TERMINAL_ROWS = 100
@@ -67,7 +65,7 @@ def state(
             _show(columns, found, f"{stored.job}, checkpoint {stored.checkpoint_id}")
             return
         for row in found:
-            typer.echo(json.dumps(row, default=as_json, ensure_ascii=False))
+            typer.echo(json_text(row))
 
 
 def _listed(stored: StoredState) -> Iterator[dict[str, Any]]:
@@ -97,13 +95,4 @@ def _show(columns: list[str], rows: Iterator[dict[str, Any]], title: str) -> Non
 
 def cell(value: Any) -> str:
     """A value as a table shows it."""
-    return value if isinstance(value, str) else json.dumps(value, default=as_json, ensure_ascii=False)
-
-
-def as_json(value: Any) -> Any:
-    """What JSON has no form for."""
-    if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, dt.date | dt.datetime | dt.time):
-        return value.isoformat()
-    return str(value)
+    return value if isinstance(value, str) else json_text(value)

@@ -11,13 +11,13 @@ from onceflow.runtime.errors import OptionError
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.state_tables.chosen_keys import key_of_text
 
-KNOWN = ("path", "operator", "state", "checkpoint", "key", "keys", "changes_from")
+KNOWN = ("path", "operator", "state", "checkpoint", "key", "keys", "changes_from", "all_rows")
 WRITTEN = ("path", "operator", "state", "key_columns", "kind", "base", "max_parallelism")
 
 
 @dataclass(frozen=True, slots=True)
 class StateOptions:
-    """What to read. `operator` None: the list of what there is."""
+    """What to read. `operator` None: the list of what there is, or all rows of all tables."""
 
     path: str
     operator: str | None
@@ -27,6 +27,7 @@ class StateOptions:
     """Texts and JSON values, as they were given."""
     changes_from: int | None = None
     """The checkpoint since which changes are read; None: the rows are read as they are."""
+    all_rows: bool = False
 
     def keys_of(self, columns: Sequence[str]) -> Sequence[Any] | None:
         """The keys, for a table with these key columns."""
@@ -88,11 +89,18 @@ def state_options(options: Mapping[str, str]) -> StateOptions:
     of_an_operator = ("state", "key", "keys", "changes_from")
     if operator is None and (of_one := [name for name in of_an_operator if name in given]):
         raise OptionError(f"option {of_one[0]!r} is of one operator: use option 'operator' too")
+    all_rows = given.get("all_rows", "false").lower()
+    if all_rows not in ("true", "false"):
+        raise OptionError(f"option 'all_rows' is {given['all_rows']!r}: use true or false")
+    if all_rows == "true" and operator is not None:
+        raise OptionError(
+            "option 'all_rows' reads the rows of all operators: leave 'operator' out, and filter by it"
+        )
     keys, since = _keys(given), _checkpoint(given, "changes_from")
     if keys is not None and since is not None:
         raise OptionError("option 'changes_from' reads the changes of all keys: leave 'key' and 'keys' out")
     path, state, checkpoint = given["path"], given.get("state"), _checkpoint(given, "checkpoint")
-    return StateOptions(path, operator, state, checkpoint, keys, since)
+    return StateOptions(path, operator, state, checkpoint, keys, since, all_rows == "true")
 
 
 def _checkpoint(given: Mapping[str, str], option: str) -> int | None:

@@ -21,6 +21,7 @@ from onceflow.runtime.state_tables.reader import (
     read_state,
 )
 from onceflow.structured_streaming.arrow_types import arrow_schema_of
+from onceflow.structured_streaming.state_all_rows import ALL_ROWS, all_rows_of, tables_left
 from onceflow.structured_streaming.state_changes import changes_schema
 from onceflow.structured_streaming.state_filters import keys_left
 from onceflow.structured_streaming.state_options import StateOptions, state_options
@@ -51,7 +52,7 @@ def state_schema(options: Mapping[str, str]) -> Any:
     """The columns of what the options ask for, as Spark's."""
     given = state_options(options)
     if given.operator is None:
-        return from_arrow_schema(LISTED)
+        return from_arrow_schema(ALL_ROWS if given.all_rows else LISTED)
     with read_state(given.path, given.checkpoint) as stored:
         table = stored.table(given.operator, given.state)
         schema = pa.schema([_spark_field(field) for field in table.schema])
@@ -60,15 +61,18 @@ def state_schema(options: Mapping[str, str]) -> Any:
 
 @dataclass
 class StatePart(InputPartition):
-    """The state of one subtask, by a manifest with nothing else."""
+    """The state of one subtask, by a manifest with nothing else. `name`: operator and state, if all rows of
+    all tables are read."""
 
     manifest: bytes
     is_savepoint: bool
+    name: tuple[str, str] | None = None
 
-    def __init__(self, manifest: bytes, is_savepoint: bool) -> None:
+    def __init__(self, manifest: bytes, is_savepoint: bool, name: tuple[str, str] | None = None) -> None:
         super().__init__(None)
         self.manifest = manifest
         self.is_savepoint = is_savepoint
+        self.name = name
 
 
 class StateReader(DataSourceReader):
@@ -83,11 +87,18 @@ class StateReader(DataSourceReader):
         self._options: StateOptions = state_options(options)
         self._keys: list[dict[str, Any]] | None = None
         """The keys that filters leave; None: all."""
+        self._filters: list[Any] = []
 
     def partitions(self) -> Sequence[InputPartition]:
         given = self._options
         store, manifest, where, _ = pinned_manifest(given.path, given.checkpoint)
         is_savepoint = where.startswith("savepoint ")
+        if given.all_rows:
+            tables = tables_left(self._filters, StoredState(store, manifest, where).tables)
+            named = [((table.operator, table.state), table) for table in tables]
+            return [
+                StatePart(each, is_savepoint, name) for name, of in named for each in _parts(manifest, of)
+            ]
         table = None
         if given.operator is not None:
             stored = StoredState(store, manifest, where)
@@ -101,6 +112,10 @@ class StateReader(DataSourceReader):
         assert isinstance(partition, StatePart)
         manifest = msgspec.json.decode(partition.manifest, type=CheckpointManifest)
         stored = StoredState(files_of(given.path, partition.is_savepoint), manifest, given.path)
+        if partition.name is not None:
+            for batch in all_rows_of(stored.table(*partition.name)):
+                yield batch.cast(schema)
+            return
         if given.operator is None:
             yield _listed(stored).cast(schema)
             return
@@ -115,11 +130,12 @@ class StateReader(DataSourceReader):
 
 
 class FilteredStateReader(StateReader):
-    """A StateReader that reads no more than what a query's filters leave of the keys. Spark 4.1 asks it, and
-    applies the filters itself to what it reads."""
+    """A StateReader that reads no more than what a query's filters leave of the keys, or of the operators and
+    states. Spark 4.1 asks it, and applies the filters itself to what it reads."""
 
     def pushFilters(self, filters: list[Any]) -> list[Any]:
         given = self._options
+        self._filters = filters
         if given.operator is not None:
             with read_state(given.path, given.checkpoint) as stored:
                 self._keys = keys_left(filters, stored.table(given.operator, given.state).key_columns)

@@ -103,3 +103,9 @@ def test_a_filter_on_the_key_reads_one_part(spark: Any, tmp_path: Path) -> None:
     assert frame.where("user = 'user-7' AND value > 7").collect() == [], "Spark applies all of them"
     parts = frame.where("user = 'user-7'").rdd.getNumPartitions()
     assert parts == (1 if hasattr(datasource, "EqualTo") else 8), "PySpark 4.0 pushes nothing down"
+    every = spark.read.format("onceflow-state").option("all_rows", "true").load(str(tmp_path / "known"))
+    assert every.where("operator = 'op' AND key LIKE '%user-7\"%'").select("value").collect() == [
+        ('{"value": 7}',)
+    ]
+    others = every.where("state = 'm'").rdd.getNumPartitions()
+    assert others == (0 if hasattr(datasource, "EqualTo") else 8)

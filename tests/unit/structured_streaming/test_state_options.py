@@ -25,6 +25,11 @@ def test_what_options_mean() -> None:
         ({"path": "ck", "state": "s"}, "option 'state' is of one operator: use option 'operator' too"),
         ({"path": "ck", "checkpoint": "last"}, "option 'checkpoint' is 'last': use the id of a checkpoint"),
         ({"path": "ck", "operator": "o", "keys": "ann"}, "option 'keys' is 'ann': use a JSON array of keys"),
+        ({"path": "ck", "all_rows": "yes"}, "option 'all_rows' is 'yes': use true or false"),
+        (
+            {"path": "ck", "all_rows": "true", "operator": "o"},
+            "leave 'operator' out, and filter by it",
+        ),
         ({"path": "ck", "operator": "o", "keys": "[]", "key": "a"}, "give one of 'key' and 'keys'"),
     ],
 )

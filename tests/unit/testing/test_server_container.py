@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,9 +30,48 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_without_a_named_image_it_is_a_process(counted: Counted) -> None:
+@pytest.fixture(autouse=True)
+def looked_for_anew() -> Iterator[None]:
+    for known in (server_container.hindrance, server_container.has_engine):
+        known.cache_clear()
+    yield
+    for known in (server_container.hindrance, server_container.has_engine):
+        known.cache_clear()
+
+
+def engine_with(folder: Path, monkeypatch: pytest.MonkeyPatch, *images: str) -> Path:
+    """A `docker` that has these images and can pull no others; what it was asked is in a file."""
+    asked, program = folder / "asked", folder / "docker"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {asked}\n'
+        'case "$1" in version) exit 0;; pull) exit 1;; esac\n'
+        f'case " {" ".join(images)} " in *" $3 "*) exit 0;; esac\nexit 1\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return asked
+
+
+def test_an_image_that_is_here_is_used_and_none_is_pulled_that_nobody_has_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: Counted
+) -> None:
+    asked = engine_with(tmp_path, monkeypatch, "redis:7")
+    assert isinstance(container_of("redis", "6.2", [1]), Container)
+    assert container_of("postgres", "16", [1]) is None
+    assert counted() == [
+        "postgres: process 16, postgres:16 is not here, and no image is named",
+        "redis: container redis:7",
+    ]
+    assert "pull" not in asked.read_text()
+
+
+def test_processes_can_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: Counted
+) -> None:
+    engine_with(tmp_path, monkeypatch, "redis:7")
+    monkeypatch.setenv("ONCEFLOW_TEST_SERVERS", "process")
     assert container_of("redis", "6.2", [1]) is None
-    assert counted() == ["redis: process 6.2, no image is named"]
+    assert counted() == ["redis: process 6.2, ONCEFLOW_TEST_SERVERS=process"]
 
 
 def test_the_image_of_a_variable_comes_before_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
