@@ -195,9 +195,9 @@ COVERED = (
     Covered(
         "how a job is described; what is made of it is compared with it",
         "unit/api/test_stream unit/graph/test_compile",
-        """arguments graph.columns functions graph_builder job_graph keyed_stream keys_of_streams
-        record_functions keyed_processes keyless_processes records_of_functions united_streams drafts
-        needed_columns node_parts steps""",
+        """arguments graph.columns functions graph_builder built_in_sources job_graph keyed_stream
+        keys_of_streams record_functions keyed_processes keyless_processes records_of_functions united_streams
+        drafts needed_columns node_parts steps""",
     ),
     Covered(
         "processes: what they do when they are killed",

@@ -54,14 +54,14 @@ OPTIONS = "runtime/api/job.py:run", "runtime/api/run_options.py:run_options"
 LONG_FUNCTIONS = {"onceflow/cli/run.py:run": 80, **dict.fromkeys(OPTIONS, 64)}
 """A command with an option on each line, and the calls behind it."""
 
-MANY_PARAMETERS = {
+MANY_PARAMETERS = {  # one for each option of a command, or of a source
     "onceflow/cli/broker_consume.py:consume",
     "onceflow/cli/broker_produce.py:produce",
     "onceflow/cli/run.py:run",
     "onceflow/cli/verify.py:verify",
+    "runtime/api/built_in_sources.py:from_files",
     *OPTIONS,
 }
-"""One for each option of a command."""
 
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc", "base", "impl"}
 

@@ -92,7 +92,7 @@ class Count:
 def test_a_job_goes_on_without_them_if_they_have_a_place(ending: str, tmp_path: Path) -> None:
     source_of(tmp_path, ending, ["good", "bad", "good"], None)
     job = Job("files")
-    job.source(files_source(str(tmp_path / f"a{ending}"), Count, dead_letters=PrintSink("bad"))).print()
+    job.from_files(str(tmp_path / f"a{ending}"), Count, dead_letters=PrintSink("bad")).print()
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         job.run(master="threads[1]")
     lines = shown.getvalue().splitlines()
