@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
 
@@ -30,5 +31,24 @@ class IcebergSettings:
     def open_catalog(self) -> Catalog:
         """Raises what the catalog's client raises."""
         if isinstance(self.catalog, str):
-            return load_catalog(self.catalog, **_PYARROW_IO)
-        return load_catalog(None, **{**_PYARROW_IO, **self.catalog})
+            return rolled_back_at_once(load_catalog(self.catalog, **_PYARROW_IO))
+        return rolled_back_at_once(load_catalog(None, **{**_PYARROW_IO, **self.catalog}))
+
+
+def rolled_back_at_once(catalog: Catalog) -> Catalog:
+    """The catalog, of whose SQLite no connection is used again with a transaction that was left open.
+
+    SQLAlchemy 2.1 takes the transaction of a COMMIT that was refused ("database is locked") for ended. Reads
+    over that connection then find what it did not commit, so that the ledger would lie.
+    """
+    engine = getattr(catalog, "engine", None)  # of SqlCatalog
+    if engine is not None and engine.dialect.name == "sqlite":
+        from sqlalchemy import event
+
+        event.listen(engine, "reset", _rolled_back)
+    return catalog
+
+
+def _rolled_back(connection: Any, record: object, state: object) -> None:
+    if connection.in_transaction:
+        connection.rollback()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,9 @@ class TroubledCommitter:
         if what == "exit before":
             os._exit(137)
         if what == "stop before":  # it has asked what is there, and wakes up when others have gone on
+            for thread in threading.enumerate():
+                if thread.name == "table-upkeep":
+                    thread.join()  # it may hold SQLite's lock, with which nobody else gets on
             Path(self._plan.stopped).touch()
             os.kill(os.getpid(), signal.SIGSTOP)
         self._committer.commit(checkpoint_id, committables)

@@ -13,9 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
+from onceflow.connectors.iceberg import settings
 from onceflow.runtime.driver.committers import commit_once
 from onceflow.runtime.errors import (
     DataLossError,
@@ -27,6 +28,7 @@ from onceflow.runtime.errors import (
     Unavailable,
 )
 from onceflow.runtime.records import RowKind
+from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.sinks.iceberg import IcebergSink
 from tests.read_tables import read_iceberg
 from tests.table_sinks import ORDERS, TableJob, order
@@ -383,6 +385,43 @@ def test_a_catalog_that_another_process_has_is_busy_and_not_away(shop: Shop) -> 
             TableJob(IcebergSink(impatient, NAME), ORDERS)
     assert not isinstance(busy.value, Unavailable)
     TableJob(IcebergSink(impatient, NAME), ORDERS)
+
+
+@pytest.mark.parametrize("key", [None, "id"])
+def test_a_commit_that_sqlite_refused_is_not_taken_for_done(shop: Shop, key: str | None) -> None:
+    """SQLAlchemy 2.1 puts a connection back whose COMMIT was refused, with its transaction open. Whoever gets
+    it next reads what nobody else will ever see, and holds off all others."""
+    refused_by_a_reader(shop, key)
+    assert shop.rows() == [(1, "mon", 1), (2, "mon", 1)]
+
+
+def refused_by_a_reader(shop: Shop, key: str | None) -> None:
+    TableJob(shop.sink(key=key, create_table=True), ORDERS)
+    impatient = {**shop.catalog, "uri": shop.catalog["uri"] + "?timeout=0.1"}
+    job = TableJob(IcebergSink(impatient, NAME, key=key), ORDERS)
+    job.checkpoint(1, [order(1)])
+    promised = job.promise(2, [order(2)])
+    with closing(sqlite3.connect(shop.folder / "catalog.db", isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute(
+            "SELECT * FROM iceberg_tables"
+        ).fetchall()  # who reads lets others write, but not commit
+        job.committer.last_committed()
+        with pytest.raises(Indeterminate, match="database is locked"):
+            job.committer.commit(2, promised)
+        assert job.committer.last_committed() == 1
+        assert shop.rows() == [(1, "mon", 1)], "others can read"
+        other.execute("COMMIT")
+    commit_once(job.committer, "out", 2, promised)
+
+
+def test_without_the_rollback_it_is_taken_for_done(shop: Shop) -> None:
+    def left_open(catalog: Catalog) -> Catalog:
+        return catalog
+
+    mutant = Mutant("nothing is rolled back", [(settings, "rolled_back_at_once", left_open)])
+    with mutated(mutant), pytest.raises(AssertionError):
+        refused_by_a_reader(shop, None)
 
 
 # --- Options --------------------------------------------------------------------------------------------
