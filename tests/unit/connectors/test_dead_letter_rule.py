@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onceflow.connectors.bad_records import ADVICE
+from onceflow.connectors.bad_records import ADVICE, TolerantSource
 from onceflow.connectors.files import files_source
 from onceflow.connectors.formats import Json
 from onceflow.connectors.http_stream import HttpStreamSource
@@ -34,6 +34,7 @@ from onceflow.connectors.rabbitmq import RabbitQueueSource, RabbitStreamSource
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA, DeadLetterSource, ReaderContext
 from onceflow.runtime.errors import BadRecordError, OptionError
+from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.sinks.print import PrintSink
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
@@ -189,3 +190,16 @@ def test_or_it_is_a_dead_letter_and_the_others_are_rows(row: Row, tmp_path: Path
     assert letter["offset"] in (1, len(GOOD) + 1)
     assert letter["reason"]
     assert letter["stage"] == "value"
+
+
+def settles_nothing(self: TolerantSource, other_place: Any = None) -> None:
+    """Whatever is given is taken."""
+
+
+@EACH
+def test_where_the_two_options_are_not_brought_in_line_it_is_seen(row: Row, tmp_path: Path) -> None:
+    with mutated(Mutant("any tolerance is taken", [(TolerantSource, "settle_tolerance", settles_nothing)])):
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            test_a_tolerance_without_a_place_is_refused_and_so_is_an_unknown_one(row, tmp_path)
+        with pytest.raises((AssertionError, BadRecordError)):
+            test_the_options_have_one_meaning(row, tmp_path)
