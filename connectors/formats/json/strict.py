@@ -136,10 +136,12 @@ class JsonDecoder:
 def _reason(error: Exception, value: bytes) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    if isinstance(error, UnicodeDecodeError):
-        return f"a string is not UTF-8: {error.reason} (byte 0x{error.object[error.start]:02x})"
     if not value.strip():
         return "the value is blank"
+    try:
+        value.decode()  # because versions of msgspec tell it by different errors
+    except UnicodeDecodeError as wrong:
+        return f"it is not UTF-8: {wrong.reason} (byte 0x{value[wrong.start]:02x} at {wrong.start})"
     return str(error)
 
 
