@@ -73,7 +73,7 @@ class PlayedSlot:
         opened = connect(launch.control_address, launch.credentials, {"role": "slot"}, TIMEOUT_S)
         self.connection = Connection[ToSlot](opened, ToSlot)  # type: ignore[arg-type]  # a union
         address = ("127.0.0.1", 1)
-        self.connection.send(Hello(launch.attempt, number, number, "played", address, VERSION))
+        self.connection.send(Hello(launch.number, launch.attempt, number, number, "played", address, VERSION))
 
     def read(self) -> None:
         """Something has come in."""
@@ -158,15 +158,16 @@ class PlayedLauncher:
         parallelism: int,
         on_ended: Callable[[OnceflowError | None], None],
         on_waiting: Callable[[str], None],
-    ) -> None:
+    ) -> Callable[[], None]:
         context = multiprocessing.get_context("spawn")
         self._process = context.Process(
             target=play_slots, args=(launch, parallelism, self.operators), daemon=True
         )
         self._process.start()
+        return lambda: None
 
-    def cancel(self) -> None:
-        pass
+    def has_room(self, slots: int) -> bool:
+        return False
 
     def close(self) -> None:
         if self._process is not None:

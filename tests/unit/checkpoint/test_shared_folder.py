@@ -65,8 +65,8 @@ class Elsewhere(LocalLauncher):
         super().__init__(1)
         self._folder = folder
 
-    def launch(self, launch: SlotLaunch, *how: Any) -> None:
-        super().launch(replace(launch, checkpoint_url=str(self._folder)), *how)
+    def launch(self, launch: SlotLaunch, *how: Any) -> Any:
+        return super().launch(replace(launch, checkpoint_url=str(self._folder)), *how)
 
 
 def test_a_job_whose_slots_have_another_folder_ends_at_once_and_reads_nothing(tmp_path: Path) -> None:
