@@ -4,10 +4,9 @@
 
 The driver is the real one: control server, coordinator, checkpoint log on disk. The slots are played by
 one thread of another process: each has its own connection, acks a state handle for every operator, and
-reports progress once a heartbeat. Measured is the CPU of the driver's process: in one job while only
-signs of life come in, in another while there is a checkpoint each second. That one keeps all its
-checkpoints; what it costs to delete the state files of one, nearly all of it the file system's, is
-measured apart, on empty files.
+reports progress once a heartbeat. Measured is the CPU of the driver's process: in one job while only signs
+of life come in, in another while there is a checkpoint each second. That one keeps all its checkpoints; what
+it costs to delete the files of one, nearly all of it the file system's, is measured apart, on empty files.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Scale:
 
     @property
     def last_due_ms(self) -> float:
-        """From when on the attempt's last checkpoint is due; infinity: the attempt goes on."""
+        """When the attempt's last checkpoint is due; infinity: the attempt goes on."""
         return self._last_from_ms if self.is_to_change else float("inf")
 
     def ends_attempt(self, now_ms: int) -> bool:
@@ -53,7 +53,7 @@ class Scale:
         return [WarmSlots(running, 0 if is_back else slots)]
 
     def on_warmed(self, slots: int) -> list[Effect]:
-        """So many slots of the next attempt are there; 0: they won't be."""
+        """The wait for the next attempt's slots is over: so many are there, 0 if they won't be."""
         self._last_from_ms = _AT_ONCE
         return [Announce("slots_warmed", {"slots": slots})] if slots else []
 

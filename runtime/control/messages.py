@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
-from onceflow.runtime.checkpoint.shared_folder import AttemptEntry
+from onceflow.runtime.checkpoint.manifest import AttemptEntry, SlotSnapshot, StateHandle
 from onceflow.runtime.contracts import Committable, SplitProgress
 from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.control.live_messages import AskRows, AskState, RowsOfKeys

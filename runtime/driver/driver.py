@@ -107,15 +107,8 @@ class JobDriver:
         self._server = ControlServer(
             self._credentials, control_host, self._on_messages, self._on_lost, listen_at
         )
-        self._launches = SlotLaunches(
-            self._graph,
-            self._options,
-            self._launcher,
-            self._server,
-            self._credentials,
-            self._clock.monotonic_ms,
-            lambda events: self._inbox.put(lambda: self._handle_all(events())),
-        )
+        to_slots = (self._graph, self._options, self._launcher, self._server, self._credentials)
+        self._launches = SlotLaunches(*to_slots, self._clock.monotonic_ms, self._handle_later)
         self._questions = LiveQuestions(self._graph, self._server.send)
         doors, slots = (self._enumerators, self._committers), self._parallelism
         io = checkpoint_io(self._graph, self._options, self._store, self._clock, doors, slots)
@@ -206,8 +199,7 @@ class JobDriver:
                     self._parallelism = self._start_watch.parallelism = slots
                     self._io.submit(effect)
                 case ev.WarmSlots(attempt, slots):
-                    answer = self._launches.warm(attempt, self._parallelism, slots)
-                    self._inbox.put(partial(self._handle_all, answer))
+                    self._handle_later(partial(self._launches.warm, attempt, self._parallelism, slots))
                 case ev.CancelAttempt(_, reason):
                     self._end_attempt(reason)
                 case ev.FinishJob(outcome, reason, last_id):
@@ -335,6 +327,9 @@ class JobDriver:
 
     def _say_started(self, group: SlotGroup) -> None:
         self._announce("slots_started", {"attempt": group.attempt, "slots": group.describe()})
+
+    def _handle_later(self, events: Callable[[], Sequence[ev.Event]]) -> None:
+        self._inbox.put(lambda: self._handle_all(events()))
 
     def _handle_all(self, events: Sequence[ev.Event]) -> None:
         for event in events:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.manifest import AttemptEntry, CheckpointManifest
 from onceflow.runtime.checkpoint.recovery import assign
-from onceflow.runtime.checkpoint.shared_folder import AttemptEntry
 from onceflow.runtime.control.messages import Assignment
 
 Assign = Callable[[int, Sequence[tuple[str, int]]], Assignment]

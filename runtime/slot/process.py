@@ -69,9 +69,9 @@ class SlotLaunch:
     """All that a slot needs to find the driver; shipped by Spark with the closure."""
 
     number: int
-    """Of this driver's launches: slots of another one, that nobody waits for any more, are sent away."""
+    """Counts this driver's launches: slots of an earlier one, for which nobody waits, are sent away."""
     attempt: int
-    """For which the slots are launched: it may not be opened yet."""
+    """The attempt that they are launched for; it may not be opened yet."""
     graph: JobGraph
     control_address: tuple[str, int]
     credentials: Credentials

@@ -22,7 +22,7 @@ class LaunchedSlots(NamedTuple):
 
 
 class WarmSlots:
-    """At most one group at a time. The driver's thread calls it."""
+    """Knows one group at a time, or none. The driver's thread calls it."""
 
     def __init__(self) -> None:
         self._launched: LaunchedSlots | None = None

@@ -106,8 +106,9 @@ def test_rescaled_while_it_runs_and_killed_meanwhile(
     new_topic: Any,
     tmp_path: Path,
 ) -> None:
-    """Up and down by the command, with the next slots warm where there is room for both. Then a slot is killed while the attempt ends, and the next one has the new
-    number of slots. Then the driver is killed: its command's own number counts again."""
+    """Up and down by the command, with the next slots warm where there is room for both. Then a slot is
+    killed while the attempt ends: the next one has the new number of slots. Then the driver is killed: the
+    number of its command counts again."""
     servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     data = feed(servers, source, 4)

@@ -13,7 +13,8 @@ from onceflow import Job
 from onceflow.runtime.api.run_options import run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.local_store import LocalStore
-from onceflow.runtime.checkpoint.shared_folder import AttemptEntry, check_is_shared
+from onceflow.runtime.checkpoint.manifest import AttemptEntry
+from onceflow.runtime.checkpoint.shared_folder import check_is_shared
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver.driver import JobDriver
 from onceflow.runtime.errors import Fatal, Unavailable
