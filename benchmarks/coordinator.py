@@ -4,10 +4,9 @@
 
 The driver is the real one: control server, coordinator, checkpoint log on disk. The slots are played by
 one thread of another process: each has its own connection, acks a state handle for every operator, and
-reports progress once a heartbeat. Measured is the CPU of the driver's process: in one job while only
-signs of life come in, in another while there is a checkpoint each second. That one keeps all its
-checkpoints; what it costs to delete the state files of one, nearly all of it the file system's, is
-measured apart, on empty files.
+reports progress once a heartbeat. Measured is the CPU of the driver's process: in one job while only signs
+of life come in, in another while there is a checkpoint each second. That one keeps all its checkpoints; what
+it costs to delete the files of one, nearly all of it the file system's, is measured apart, on empty files.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class PlayedSlot:
         opened = connect(launch.control_address, launch.credentials, {"role": "slot"}, TIMEOUT_S)
         self.connection = Connection[ToSlot](opened, ToSlot)  # type: ignore[arg-type]  # a union
         address = ("127.0.0.1", 1)
-        self.connection.send(Hello(launch.attempt, number, number, "played", address, VERSION))
+        self.connection.send(Hello(launch.number, launch.attempt, number, number, "played", address, VERSION))
 
     def read(self) -> None:
         """Something has come in."""
@@ -158,15 +157,16 @@ class PlayedLauncher:
         parallelism: int,
         on_ended: Callable[[OnceflowError | None], None],
         on_waiting: Callable[[str], None],
-    ) -> None:
+    ) -> Callable[[], None]:
         context = multiprocessing.get_context("spawn")
         self._process = context.Process(
             target=play_slots, args=(launch, parallelism, self.operators), daemon=True
         )
         self._process.start()
+        return lambda: None
 
-    def cancel(self) -> None:
-        pass
+    def has_room(self, slots: int) -> bool:
+        return False
 
     def close(self) -> None:
         if self._process is not None:

@@ -38,6 +38,15 @@ ONCEFLOW = str(Path(sys.executable).with_name("onceflow"))
 JOB = Path(__file__).with_name("jobs") / "many_keys.py"
 PARTITIONS = 4
 TIMEOUT_S = 240.0
+RESCALE_STEPS = (
+    "warmed",
+    "last_checkpoint",
+    "rescaled",
+    "attempt_started",
+    "slots_started",
+    "first_record",
+    "first_output",
+)
 
 
 class Feed:
@@ -106,6 +115,10 @@ def longest_silence(consumer: Consumer, since_s: float, until_ms: float) -> floa
     raise SystemExit("no new output")
 
 
+def wait_any(events: queue.SimpleQueue[dict[str, Any]]) -> dict[str, Any]:
+    return events.get(timeout=TIMEOUT_S)
+
+
 def wait_event(events: queue.SimpleQueue[dict[str, Any]], name: str, **fields: Any) -> dict[str, Any]:
     deadline = time.monotonic() + TIMEOUT_S
     while True:
@@ -163,20 +176,32 @@ def rescale(
         slots = (2, 4, 1)[number % 3]
         wait_event(events, "checkpoint_completed")
         first_after(consumer, time.time() * 1000)
-        asked_s = time.time()
+        asked_s = since_s = time.time()
         command = subprocess.Popen([ONCEFLOW, "rescale", str(folder), str(slots), "--no-wait"])
-        started = threading.Thread(target=wait_event, args=(events, "rescaled"), kwargs={"slots": slots})
+        steps: dict[str, float] = {}
+        started = threading.Thread(target=note_steps, args=(events, asked_s, steps))
         started.start()
         longest_s = 0.0
         while started.is_alive():
-            longest_s = max(longest_s, longest_silence(consumer, asked_s, asked_s * 1000))
-            asked_s = time.time()
-        longest_s = max(longest_s, longest_silence(consumer, asked_s, time.time() * 1000))
+            longest_s = max(longest_s, longest_silence(consumer, since_s, since_s * 1000))
+            since_s = time.time()
+        longest_s = max(longest_s, longest_silence(consumer, since_s, time.time() * 1000))
         took.append(longest_s)
         if command.wait(60):
             raise SystemExit("onceflow rescale was refused")
-        print(f"to {slots} slots: {longest_s:.2f} s without output", flush=True)
+        print(f"to {slots} slots: {longest_s:.2f} s without output; {json.dumps(steps)}", flush=True)
     return took
+
+
+def note_steps(events: queue.SimpleQueue[dict[str, Any]], asked_s: float, steps: dict[str, float]) -> None:
+    """Seconds from the request to each step of a rescale, until the first checkpoint behind it."""
+    while "first_output" not in steps:
+        event = wait_any(events)
+        name = event["event"]
+        if name == "checkpoint_completed":
+            name = "last_checkpoint" if "rescaled" not in steps else "first_output"
+        if name in RESCALE_STEPS:
+            steps[name] = round(event["ts_ms"] / 1000 - asked_s, 2)
 
 
 def main() -> None:

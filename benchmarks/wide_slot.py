@@ -60,7 +60,7 @@ LOOK_S = 0.05
 def be_slot(setting: Setting, control: tuple[str, int]) -> None:
     url = f"{setting.folder}/checkpoints-{setting.parallelism}"
     launch = SlotLaunch(
-        1, setting.graph(), control, Credentials(setting.secret), url, checkpoint_interval_ms=1_000
+        1, 1, setting.graph(), control, Credentials(setting.secret), url, checkpoint_interval_ms=1_000
     )
     run_slot(launch, 0, HOST, end_process=lambda: os._exit(1))
 

@@ -21,7 +21,7 @@ COVERED = (
     Covered(
         "another number of slots while a job runs",
         "simulation/test_rescaling integration/test_rescale",
-        "scale folder_io",
+        "folder_io",
     ),
     Covered(
         "state under other numbers of key groups", "properties/test_regrouped_state", "savepoints.regrouping"
@@ -202,8 +202,8 @@ COVERED = (
     Covered(
         "processes: what they do when they are killed",
         "integration/test_kills integration/test_operating integration/test_spark_start",
-        """driver.driver launch local slot slot.process slot.tasks spark.daemon run_signals runner
-        version""",
+        """barrier_stage driver.driver launch local slot slot.process slot.tasks slot_launches spark.daemon
+        run_signals runner version""",
     ),
     Covered(
         "what only a cluster and a JVM can say, asked of a standalone Master",
@@ -303,7 +303,7 @@ COVERED = (
     Covered(
         "short passages between two rooms, which every job goes through",
         "simulation/test_simulation unit/driver/test_options",
-        "driver.graph_program control.commands cli.job_options launch_options",
+        "driver.graph_program control.commands cli.job_options launch_options slot.assignments",
     ),
     Covered("the list of connectors by name", "unit/api/test_named_connectors", "cli.connectors"),
     Covered(

@@ -203,10 +203,10 @@ class JobRun:
         self._driver.start()
         self._settle()
 
-    def _start_slots(self, driver: SimDriver, attempt: int) -> Sequence[int]:
-        wiring = SimWiring(self._parallelism)
+    def _start_slots(self, driver: SimDriver, attempt: int, slots: int) -> Sequence[int]:
+        wiring = SimWiring(slots)
         self._wiring = wiring
-        peers = range(self._next_peer, self._next_peer + self._parallelism)
+        peers = range(self._next_peer, self._next_peer + slots)
         self._next_peer = peers.stop
         options = SimSlotOptions(params=self._params, state=self._state)
         for peer in peers:

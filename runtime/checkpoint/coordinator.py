@@ -128,13 +128,7 @@ class Coordinator:
                 self._mark("event of a stale attempt")
             case ev.FinishMarked() if self.phase is JobPhase.MARKING:
                 self._finish(Outcome.FINISHED, self._stopping.reason)
-            case (
-                ev.SlotsRunning()
-                | ev.SlotDrained()
-                | ev.AttemptFailed()
-                | ev.FirstRecordRead()
-                | ev.SlotsAwaited()
-            ):
+            case _ if isinstance(event, ev.AttemptEvent):
                 self._on_attempt_event(event, now_ms)
 
     # --- Attempts ----------------------------------------------------------------------------------
@@ -182,6 +176,8 @@ class Coordinator:
                 self._on_running(event.attempt, now_ms)
             case ev.SlotsAwaited() if self.phase is JobPhase.STARTING:
                 self._deadline_ms = now_ms + self._options.start_timeout_ms
+            case ev.SlotsWarmed():
+                self._effects += self._scale.on_warmed(event.slots)
             case ev.SlotDrained():
                 self._drained.add(event.slot)
             case ev.FirstRecordRead():
@@ -198,8 +194,9 @@ class Coordinator:
         self.phase = JobPhase.RUNNING
         self._deadline_ms = _NEVER
         self._failures.on_running(now_ms)
-        # After a failure the next checkpoint comes at once: what was computed meanwhile becomes visible.
-        pause_ms = self._options.min_pause_ms if self._last_failure else self._options.interval_ms
+        # After a pause the next checkpoint comes at once: what is computed until then becomes visible.
+        has_paused = self._last_failure or self._scale.has_changed
+        pause_ms = self._options.min_pause_ms if has_paused else self._options.interval_ms
         self._trigger_at_ms = now_ms + pause_ms
         # Everything that the restored checkpoint promised is committed now.
         n = self._restored.checkpoint_id
@@ -246,7 +243,7 @@ class Coordinator:
             is_last,
             triggered_ms=now_ms,
             is_final=self._all_drained,
-            ends_attempt=self._scale.ends_attempt() or is_last,
+            ends_attempt=self._scale.ends_attempt(now_ms) or is_last,
         )
         pending.enter(Phase.COLLECTING, now_ms, self._options.timeout_ms)
         self._next_checkpoint_id += 1
@@ -405,8 +402,9 @@ class Coordinator:
 
     def _trigger_due_ms(self) -> float:
         """A job that is ending waits for no interval."""
-        is_ending = self._stopping.is_ending(self._all_drained) or self._scale.is_to_change
-        return self._pause_until_ms if is_ending else max(self._trigger_at_ms, self._pause_until_ms)
+        is_ending = self._stopping.is_ending(self._all_drained)
+        due_ms = self._pause_until_ms if is_ending else min(self._trigger_at_ms, self._scale.last_due_ms)
+        return max(due_ms, self._pause_until_ms)
 
     @property
     def _all_drained(self) -> bool:
@@ -444,7 +442,8 @@ class Coordinator:
 
     def _on_request(self, event: ev.StopRequested | ev.RescaleRequested, now_ms: int) -> None:
         if isinstance(event, ev.RescaleRequested):
-            self._scale.request(event.slots)
+            running = self.attempt if self.phase is JobPhase.RUNNING else None
+            self._effects += self._scale.request(event.slots, running, now_ms)
             return
         if self._stopping.is_requested:
             return

@@ -30,12 +30,11 @@ from onceflow.runtime.checkpoint.log import (
 )
 from onceflow.runtime.checkpoint.log_notices import LogNotices
 from onceflow.runtime.checkpoint.log_view import LogView, read_log
-from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.manifest import AttemptEntry, CheckpointManifest
 from onceflow.runtime.checkpoint.old_states import restorable
 from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable
 from onceflow.runtime.checkpoint.retention import Retention, mend_copies
 from onceflow.runtime.checkpoint.savepoints.starting import Begins, Origin, judge_start
-from onceflow.runtime.checkpoint.shared_folder import AttemptEntry
 from onceflow.runtime.checkpoint.state_fits import Fit, Program, check_job
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore, DistantStore
 from onceflow.runtime.checkpoint.verification import check_state_is_there

@@ -45,6 +45,16 @@ class StartSlots:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmSlots:
+    """Let the slots of the next attempt come up beside those of this one, if there is room for both: they
+    wait until that attempt is opened. `slots`: how many; 0: those that wait are not wanted any more. Answer:
+    SlotsWarmed, unless it is 0."""
+
+    attempt: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trigger:
     """Tell every slot: its sources emit this barrier. Answer: SlotAcked or SlotDeclined from each."""
 
@@ -150,6 +160,6 @@ class Announce:
     fields: Mapping[str, Json] = field(default_factory=dict)
 
 
-SlotEffect = StartSlots | Trigger | Resume | Drain | Commit | AbortCheckpoint | CancelAttempt
+SlotEffect = StartSlots | WarmSlots | Trigger | Resume | Drain | Commit | AbortCheckpoint | CancelAttempt
 StoreEffect = Rescale | OpenAttempt | Persist | CommitSinks | Subsume | Discard | MarkFinished
 Effect = SlotEffect | StoreEffect | FinishJob | Announce

@@ -67,6 +67,9 @@ from onceflow.runtime.checkpoint.effects import (
 from onceflow.runtime.checkpoint.effects import (
     Trigger as Trigger,
 )
+from onceflow.runtime.checkpoint.effects import (
+    WarmSlots as WarmSlots,
+)
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, SlotSnapshot
 from onceflow.runtime.checkpoint.state_comparison import StateNote
 
@@ -156,6 +159,15 @@ class SlotsAwaited:
     """The host has not room for all slots yet and goes on waiting: no failure, however long it takes."""
 
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsWarmed:
+    """Answer to WarmSlots: nothing more is to be waited for. `attempt`: the one that runs; `slots`: so many
+    wait for the next one; 0: there is no room, or one of them was lost."""
+
+    attempt: int
+    slots: int
 
 
 # --- Events: of checkpoints ------------------------------------------------------------------------
@@ -275,7 +287,7 @@ class Tick:
 
 
 OpenAnswer = AttemptOpened | AlreadyFinished | OpenFailed
-AttemptEvent = SlotsRunning | SlotsAwaited | FirstRecordRead | SlotDrained | AttemptFailed
+AttemptEvent = SlotsRunning | SlotsAwaited | SlotsWarmed | FirstRecordRead | SlotDrained | AttemptFailed
 SlotAnswer = SlotAcked | SlotDeclined | SlotCommitted
 SinkAnswer = SinksCommitted | SinksNotCommitted
 PersistAnswer = Persisted | PersistNotDone | PersistUnknown | PersistConflict

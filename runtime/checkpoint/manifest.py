@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -128,6 +129,13 @@ class SlotSnapshot(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def state_paths(self) -> frozenset[str]:
         """The state files alone: a later checkpoint may need staged output."""
         return frozenset(_paths(self.states, ()))
+
+
+class AttemptEntry(NamedTuple):
+    """The entry of the log with which the driver began an attempt: its path in the folder, and its bytes."""
+
+    path: str
+    content: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,10 @@ log that began this attempt, whose content no other driver and no other attempt 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from onceflow.runtime.checkpoint.fingerprints import is_lasting
+from onceflow.runtime.checkpoint.manifest import AttemptEntry
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import Fatal, Retryable, Unavailable
-
-
-class AttemptEntry(NamedTuple):
-    """The entry of the log with which the driver began an attempt: its path in the folder, and its bytes."""
-
-    path: str
-    content: bytes
 
 
 def check_is_shared(store: CheckpointStore, entry: AttemptEntry, host: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
+from onceflow.runtime.checkpoint.manifest import AttemptEntry, SlotSnapshot, StateHandle
 from onceflow.runtime.contracts import Committable, SplitProgress
 from onceflow.runtime.contracts.sink import WentBack
 from onceflow.runtime.control.live_messages import AskRows, AskState, RowsOfKeys
@@ -20,8 +20,10 @@ from onceflow.runtime.functions.metrics import Reading
 
 
 class Hello(Message):
-    """First of all: I am here. `data_address`: where peers connect to; `stacks_fd`: see stalls.py."""
+    """First of all: I am here. `launch`: see SlotLaunch; `data_address`: where peers connect to;
+    `stacks_fd`: see stalls.py."""
 
+    launch: int
     attempt: int
     spark_partition: int
     pid: int
@@ -198,6 +200,8 @@ class Assignment(Message):
     """All whose key groups overlap with this slot's."""
     committables: Mapping[str, Sequence[Committable]]
     """What the restored checkpoint promised and this slot has to commit, by the sink's uid."""
+    attempt_entry: AttemptEntry | None = None
+    """What the driver has written into the folder, to be seen by the slot. None: it is not looked for."""
     is_drained: bool = False
     """All has fired in it: sources read nothing, and end at once."""
     went_back: WentBack | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -25,7 +26,7 @@ from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress
 from onceflow.runtime.control.commands import command_of
-from onceflow.runtime.control.heartbeat import heartbeat_ms, silence_ms_max
+from onceflow.runtime.control.heartbeat import heartbeat_ms
 from onceflow.runtime.control.live_messages import AskState, RowsOfKeys
 from onceflow.runtime.control.messages import (
     Acked,
@@ -47,20 +48,20 @@ from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.encryption import new_credentials
 from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.driver.folder_io import checkpoint_io
-from onceflow.runtime.driver.launch_options import launch_of
 from onceflow.runtime.driver.live_questions import LiveQuestions
 from onceflow.runtime.driver.options import Guarantee, RunOptions, check_slots
 from onceflow.runtime.driver.progress import ProgressMeter, shown_phase
 from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.driver.slot_closing import SlotClosing
+from onceflow.runtime.driver.slot_launches import SlotLaunches
 from onceflow.runtime.driver.start_watch import StartWatch
 from onceflow.runtime.environment.running_jobs import RunningJob
 from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, UsageError
-from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.hosts.launch import SlotLauncher
 from onceflow.runtime.report import JobProgress, Reporter
-from onceflow.runtime.slot.group import SlotGroup, assignments
+from onceflow.runtime.slot.assignments import assignments
+from onceflow.runtime.slot.group import SlotGroup
 
 _BY_THE_THOUSAND = (Acked, Committed)
 """What every slot says of every checkpoint: it takes a short way."""
@@ -106,6 +107,8 @@ class JobDriver:
         self._server = ControlServer(
             self._credentials, control_host, self._on_messages, self._on_lost, listen_at
         )
+        to_slots = (self._graph, self._options, self._launcher, self._server, self._credentials)
+        self._launches = SlotLaunches(*to_slots, self._clock.monotonic_ms, self._handle_later)
         self._questions = LiveQuestions(self._graph, self._server.send)
         doors, slots = (self._enumerators, self._committers), self._parallelism
         io = checkpoint_io(self._graph, self._options, self._store, self._clock, doors, slots)
@@ -118,6 +121,7 @@ class JobDriver:
             if self._running is not None:
                 self._running.withdraw()
             self._end_attempt("the job has ended")
+            self._launches.close()
             if self._running is None:  # nobody wants the answer to what a source is still asked
                 self._enumerators.close()
             self._io.close()
@@ -194,6 +198,8 @@ class JobDriver:
                 case ev.Rescale(slots):
                     self._parallelism = self._start_watch.parallelism = slots
                     self._io.submit(effect)
+                case ev.WarmSlots(attempt, slots):
+                    self._handle_later(partial(self._launches.warm, attempt, self._parallelism, slots))
                 case ev.CancelAttempt(_, reason):
                     self._end_attempt(reason)
                 case ev.FinishJob(outcome, reason, last_id):
@@ -227,30 +233,16 @@ class JobDriver:
             splits = manifest.splits
             if self._options.guarantee is Guarantee.AT_MOST_ONCE and manifest.checkpoint_id > 0:
                 splits = self._enumerators.skip_to_end(splits)
-            params = resolve(self._graph.params, self._options.params)
-            restored = assignments(attempt, replace(manifest, splits=splits), self._parallelism)
+            self._enumerators.restore(manifest)
+            entry, slots = self._checkpoint_io.attempt_entry, self._parallelism
+            restored = assignments(attempt, replace(manifest, splits=splits), slots, entry)
+            self._slots = group = self._launches.begin(attempt, slots, restored)
         except OnceflowError as error:
             is_fatal = isinstance(error, Fatal | UsageError)
             self._handle(ev.AttemptFailed(attempt, str(error), is_fatal, kind=type(error).__name__))
             return
-        self._enumerators.restore(manifest)
-        silence_ms = silence_ms_max(self._parallelism, self._options.slot_timeout_ms)
-        server = self._server
-        group = SlotGroup(attempt, self._parallelism, restored, server.send, server.broadcast, silence_ms)
-        self._slots = group
-        entry = self._checkpoint_io.attempt_entry
-        launch = launch_of(
-            self._options, attempt, self._graph, server.address, self._credentials, entry, silence_ms, params
-        )
-
-        def on_ended(error: OnceflowError | None) -> None:
-            self._inbox.put(lambda: self._handle_all(group.on_host_ended(error, self._clock.monotonic_ms())))
-
-        def on_waiting(reason: str) -> None:
-            now_ms = self._clock.monotonic_ms()
-            self._inbox.put(lambda: self._handle_all(group.on_host_waiting(reason, now_ms)))
-
-        self._launcher.launch(launch, self._parallelism, on_ended, on_waiting)
+        if group.slots:  # they were warm
+            self._say_started(group)
         self._end_discovery = self._enumerators.start_discovery(
             lambda uid, found: self._inbox.put(lambda: self._add_splits(group, uid, found))
         )
@@ -270,7 +262,7 @@ class JobDriver:
         if self._slots is not None and not self._slots.is_over:
             self._slots.end(reason)
             self._closing.wait(lambda reason: self._announce("warning", {"reason": reason}))
-            self._launcher.cancel()
+            self._launches.cancel()
 
     # --- What comes in ------------------------------------------------------------------------------
 
@@ -286,7 +278,7 @@ class JobDriver:
 
     def _on_lost(self, peer: int) -> None:
         self._closing.on_lost(peer)
-        self._inbox.put(lambda: self._handle_all(self._slots.on_lost(peer) if self._slots else []))
+        self._inbox.put(lambda: self._handle_all(self._launches.on_lost(peer)))
 
     def _take_messages(self, messages: Sequence[tuple[int, ToDriver]]) -> None:
         heard_ms = self._clock.monotonic_ms()  # one reading for all that take the short way in a row
@@ -316,6 +308,8 @@ class JobDriver:
             case AskCancel():
                 self._server.send(peer, Status(status=self._status()))
                 self.request_cancel("cancelled on request")
+            case _ if self._launches.is_of_next(message):
+                self._handle_all(self._launches.on_message(peer, message))
             case _ if self._slots is not None:
                 if isinstance(message, Failed):
                     self._detail = message.detail
@@ -325,11 +319,17 @@ class JobDriver:
         had_slots, had_first, attempt = bool(group.slots), group.first_record_ms is not None, group.attempt
         self._handle_all(group.on_message(peer, message, self._clock.monotonic_ms()))
         if group.slots and not had_slots:
-            self._announce("slots_started", {"attempt": attempt, "slots": group.describe()})
+            self._say_started(group)
         if (first_ms := group.first_record_ms) is not None and not had_first:
             self._announce("first_record", {"attempt": attempt, "first_record_ms": first_ms})
         if isinstance(message, Healed):
             self._announce("damage_healed", {"message": message.problem})
+
+    def _say_started(self, group: SlotGroup) -> None:
+        self._announce("slots_started", {"attempt": group.attempt, "slots": group.describe()})
+
+    def _handle_later(self, events: Callable[[], Sequence[ev.Event]]) -> None:
+        self._inbox.put(lambda: self._handle_all(events()))
 
     def _handle_all(self, events: Sequence[ev.Event]) -> None:
         for event in events:

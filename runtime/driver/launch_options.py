@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from onceflow.runtime.checkpoint.shared_folder import AttemptEntry
 from onceflow.runtime.driver.options import RunOptions
 from onceflow.runtime.functions.parameters import Parameters
 from onceflow.runtime.graph.job_graph import JobGraph
@@ -12,24 +11,24 @@ from onceflow.runtime.sockets.credentials import Credentials
 
 def launch_of(
     options: RunOptions,
+    number: int,
     attempt: int,
     graph: JobGraph,
     control_address: tuple[str, int],
     credentials: Credentials,
-    attempt_entry: AttemptEntry | None,
     silence_ms: float,
     params: Parameters,
 ) -> SlotLaunch:
-    """The launch of an attempt. `control_address`: where the driver listens; `attempt_entry`: the attempt's
-    own in the log; `silence_ms`: how long a slot may be silent."""
+    """A launch for an attempt. `number`: of this driver's launches; `control_address`: where the driver
+    listens; `silence_ms`: how long a slot may be silent."""
     return SlotLaunch(
+        number=number,
         attempt=attempt,
         graph=graph,
         control_address=control_address,
         credentials=credentials,
         checkpoint_url=options.checkpoint_dir,
         storage_options=options.storage_options,
-        attempt_entry=attempt_entry,
         barriers=options.barriers,
         state=options.state,
         checkpoint_interval_ms=options.checkpoints.interval_ms,

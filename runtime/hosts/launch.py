@@ -20,8 +20,8 @@ def compiling() -> str:
 
 
 class SlotLauncher(Protocol):
-    """Starts the slots of one attempt after another. The driver's thread calls it, and none of its calls
-    waits for the host but `wait_ready` and `close`."""
+    """Starts the slots of one attempt after another, and those of the next one ahead. The driver's thread
+    calls it, and none of its calls waits for the host but `wait_ready` and `close`."""
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait so long at most. True: `slots_max`, the two addresses and `encryption_asked_by` are known from
@@ -42,6 +42,10 @@ class SlotLauncher(Protocol):
 
     def check_room(self, slots: int) -> None:
         """Raises OptionError if the host can never run so many slots at once. Called while it runs."""
+        ...
+
+    def has_room(self, slots: int) -> bool:
+        """Whether the host could run so many slots at once now, all that run and wait included."""
         ...
 
     @property
@@ -72,17 +76,15 @@ class SlotLauncher(Protocol):
         parallelism: int,
         on_ended: Callable[[OnceflowError | None], None],
         on_waiting: Callable[[str], None],
-    ) -> None:
+    ) -> Callable[[], None]:
         """Start `parallelism` slots, each calling `run_slot`, and return; the host may still be coming up.
 
         `on_ended` is called once, on any thread, when the host knows that all of them are over: with
         None, or with why the host ended them or could not start them. `on_waiting` is called once a second,
         on any thread, while the host has not room for all of them yet, with what it waits for.
-        """
-        ...
 
-    def cancel(self) -> None:
-        """End what is left of the last attempt, soon; it may overlap with the next one for seconds."""
+        Returns what ends what is left of them, soon: it may overlap with the next launch for seconds.
+        """
         ...
 
     def close(self) -> None:

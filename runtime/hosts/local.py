@@ -38,6 +38,9 @@ class LocalLauncher:
     def check_room(self, slots: int) -> None:
         """Threads have no limit of their own."""
 
+    def has_room(self, slots: int) -> bool:
+        return True
+
     @property
     def driver_host(self) -> str:
         return "127.0.0.1"
@@ -59,7 +62,7 @@ class LocalLauncher:
         parallelism: int,
         on_ended: Callable[[OnceflowError | None], None],
         on_waiting: Callable[[str], None],
-    ) -> None:
+    ) -> Callable[[], None]:
         remaining = threading.Semaphore(parallelism - 1)
 
         def run(number: int) -> None:
@@ -74,9 +77,7 @@ class LocalLauncher:
             name = f"onceflow-slot-{number}"
             self._threads.append(threading.Thread(target=run, args=(number,), name=name, daemon=True))
             self._threads[-1].start()
-
-    def cancel(self) -> None:
-        """Slots end when the driver tells them to."""
+        return lambda: None  # they end when the driver tells them to
 
     def close(self) -> None:
         """Let the slots close what they have opened; one that hangs is left behind."""

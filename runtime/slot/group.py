@@ -11,12 +11,9 @@ from dataclasses import dataclass
 
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.fingerprints import fingerprints, is_unavailable
-from onceflow.runtime.checkpoint.manifest import CheckpointManifest
-from onceflow.runtime.checkpoint.recovery import assign
 from onceflow.runtime.control.message import Message
 from onceflow.runtime.control.messages import (
     Acked,
-    Assignment,
     Committed,
     Declined,
     Drained,
@@ -31,37 +28,12 @@ from onceflow.runtime.control.messages import (
 )
 from onceflow.runtime.environment.stalls import find_place, read_stacks
 from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
+from onceflow.runtime.slot.assignments import Assign
 from onceflow.runtime.slot.watermark_alignment import GroupsOfAttempt
 
 HOST_WAIT_SHOWN_MS = 3_000.0
 HEAR_OUT_MS = 1_000.0
 """How long a slot that failed of itself is waited for, when others say that it is gone."""
-
-Assign = Callable[[int, Sequence[tuple[str, int]]], Assignment]
-"""(slot, data addresses of all slots) -> what that slot starts from."""
-
-
-def assignments(attempt: int, manifest: CheckpointManifest, parallelism: int) -> Assign:
-    """Every slot's part of a manifest at this parallelism, for a SlotGroup."""
-    restores = assign(manifest, parallelism)
-
-    def assignment(slot: int, peers: Sequence[tuple[str, int]]) -> Assignment:
-        restore = restores[slot]
-        return Assignment(
-            attempt=attempt,
-            slot=slot,
-            parallelism=parallelism,
-            lineage=manifest.lineage,
-            restored_checkpoint_id=manifest.checkpoint_id,
-            peers=peers,
-            splits=restore.splits,
-            states=[handle for handles in restore.states.values() for handle in handles],
-            committables=restore.committables,
-            is_drained=manifest.is_drained,
-            went_back=manifest.went_back,
-        )
-
-    return assignment
 
 
 @dataclass(slots=True)
@@ -80,18 +52,18 @@ class SlotGroup:
     def __init__(
         self,
         attempt: int,
+        launch: int,
         parallelism: int,
-        assign: Assign,
         send: Callable[[int, Message], bool],
         send_all: Callable[[Iterable[int], Message], None],
         timeout_ms: float,
         stacks: Callable[[int, int], str] = read_stacks,
     ) -> None:
-        """`assign(slot, data addresses of all)` is asked once all slots are there, `stacks(pid, its
-        stacks_fd)` of a slot that is silent."""
+        """`launch`: see SlotLaunch; `stacks(pid, its stacks_fd)` is asked of a slot that is silent."""
         self.attempt = attempt
-        self._parallelism = parallelism
-        self._assign = assign
+        self.parallelism = parallelism
+        self._launch = launch
+        self._assign: Assign | None = None
         self._send = send
         self._send_all = send_all
         self._timeout_ms = timeout_ms
@@ -108,9 +80,20 @@ class SlotGroup:
         self.is_over = False
         """No event comes from it any more."""
 
+    def begin(self, assign: Assign, now_ms: float) -> None:
+        """The attempt is opened: as soon as all slots are there, `assign(slot, data addresses of all)` says
+        what each starts from."""
+        self._assign = assign
+        self._assign_all(now_ms)
+
+    @property
+    def are_there(self) -> bool:
+        """All slots have said hello."""
+        return len(self._arrived) == self.parallelism
+
     @property
     def slots(self) -> Sequence[SlotPeer]:
-        """The slots in the order of their numbers, once all have arrived; empty before."""
+        """The slots in the order of their numbers, once all have arrived and were assigned; empty before."""
         return self._slots
 
     @property
@@ -215,19 +198,22 @@ class SlotGroup:
         self._send_all(self._arrived, Shutdown(reason=reason))
 
     def _on_hello(self, peer: int, hello: Hello, now_ms: float) -> list[ev.Event]:
-        if self.is_over or hello.attempt != self.attempt or self._slots:
+        if self.is_over or hello.launch != self._launch or self._slots:
             self._send(peer, Shutdown(reason=f"attempt {hello.attempt} is over"))
             return []
         self._arrived[peer] = SlotPeer(peer, hello, now_ms)
-        if len(self._arrived) < self._parallelism:
-            return []
+        self._assign_all(now_ms)
+        return []
+
+    def _assign_all(self, now_ms: float) -> None:
+        if self._assign is None or not self.are_there:
+            return
         self._slots = sorted(self._arrived.values(), key=lambda slot: slot.hello.spark_partition)
         self._slot_of_peer = {slot.peer: number for number, slot in enumerate(self._slots)}
         addresses = [slot.hello.data_address for slot in self._slots]
         for number, slot in enumerate(self._slots):
             slot.heard_ms = now_ms
             self._send(slot.peer, self._assign(number, addresses))
-        return []
 
     def _on_slot_message(self, slot: int, message: ToDriver) -> list[ev.Event]:
         match message:

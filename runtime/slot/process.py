@@ -20,7 +20,7 @@ from typing import Any
 from onceflow.runtime.background import Threads
 from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.checkpoint.options import BarrierOptions
-from onceflow.runtime.checkpoint.shared_folder import AttemptEntry, check_is_shared
+from onceflow.runtime.checkpoint.shared_folder import check_is_shared
 from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.checkpoint.state_files import StateFiles, check_writable
 from onceflow.runtime.checkpoint.store_url import open_store
@@ -68,14 +68,15 @@ LAST_WORD_S = 2.0
 class SlotLaunch:
     """All that a slot needs to find the driver; shipped by Spark with the closure."""
 
+    number: int
+    """Counts this driver's launches: slots of an earlier one, for which nobody waits, are sent away."""
     attempt: int
+    """The attempt that they are launched for; it may not be opened yet."""
     graph: JobGraph
     control_address: tuple[str, int]
     credentials: Credentials
     checkpoint_url: str
     storage_options: Mapping[str, Any] = field(default_factory=dict)
-    attempt_entry: AttemptEntry | None = None
-    """What the driver has written into the folder, to be seen by the slot. None: it is not looked for."""
     barriers: BarrierOptions = BarrierOptions()  # noqa: RUF009 - it is frozen
     state: StateOptions = StateOptions()  # noqa: RUF009 - it is frozen
     checkpoint_interval_ms: int | None = None
@@ -113,7 +114,7 @@ def run_slot(
     try:
         if graph is not None:
             launch = replace(launch, graph=graph())
-        control.send(_hello(launch.attempt, spark_partition, network, stalls.fd))
+        control.send(_hello(launch, spark_partition, network, stalls.fd))
         assignment = control.wait_assignment(ASSIGNMENT_TIMEOUT_S)
         if assignment is not None:
             _SlotRun(launch, assignment, control, network, clock, stalls, lives).run(end_process)
@@ -128,9 +129,10 @@ def run_slot(
         control.close()
 
 
-def _hello(attempt: int, spark_partition: int, network: Network, stacks_fd: int | None) -> Hello:
+def _hello(launch: SlotLaunch, spark_partition: int, network: Network, stacks_fd: int | None) -> Hello:
     return Hello(
-        attempt=attempt,
+        launch=launch.number,
+        attempt=launch.attempt,
         spark_partition=spark_partition,
         pid=os.getpid(),
         host=socket.gethostname(),
@@ -173,8 +175,8 @@ class _SlotRun:
                 slot.waiting_for("checkpoint folder", reason)
 
         store = open_store(launch.checkpoint_url, launch.storage_options, on_waiting)
-        if launch.attempt_entry is not None:
-            check_is_shared(store, launch.attempt_entry, socket.gethostname())
+        if assignment.attempt_entry is not None:
+            check_is_shared(store, assignment.attempt_entry, socket.gethostname())
         check_writable(store, assignment.attempt, assignment.slot)
         state_files = StateFiles(store, assignment.attempt, self._say_healed)
         background = Threads(SNAPSHOT_THREADS, on_done=self._network.wake)

@@ -138,7 +138,7 @@ _slot_of_peer: dict[int, int] = {}
 def _hear_every_attempt(self: SlotGroup, peer: int, message: ToDriver, now_ms: float) -> list[ev.Event]:
     if isinstance(message, Hello):
         _slot_of_peer[peer] = message.spark_partition
-    if isinstance(message, Acked) and _slot_of_peer[peer] < self._parallelism:
+    if isinstance(message, Acked) and _slot_of_peer[peer] < self.parallelism:
         return [ev.SlotAcked(self.attempt, message.checkpoint_id, _slot_of_peer[peer], message.snapshot)]
     return _original_on_message(self, peer, message, now_ms)
 

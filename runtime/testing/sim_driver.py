@@ -20,7 +20,9 @@ from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.driver.graph_program import program_of
 from onceflow.runtime.graph.job_graph import JobGraph
-from onceflow.runtime.slot.group import SlotGroup, assignments
+from onceflow.runtime.slot.assignments import assignments
+from onceflow.runtime.slot.group import SlotGroup
+from onceflow.runtime.slot.warm_slots import LaunchedSlots, WarmSlots
 
 Mail = ToDriver | None
 """A slot's message; None: its connection has ended."""
@@ -36,11 +38,11 @@ class SimDriver:
         clock: ManualClock,
         parallelism: int,
         options: CheckpointOptions,
-        start_slots: Callable[[SimDriver, int], Sequence[int]],
+        start_slots: Callable[[SimDriver, int, int], Sequence[int]],
         tell: Callable[[int, Message], bool],
         on_mark: Callable[[str], None],
     ) -> None:
-        """`start_slots(self, attempt)` makes the slots and gives their peer numbers."""
+        """`start_slots(self, attempt, number)` makes so many slots and gives their peer numbers."""
         self._clock = clock
         self._start_slots = start_slots
         self._tell = tell
@@ -58,6 +60,10 @@ class SimDriver:
         self.mail: dict[int, deque[Mail]] = {}
         """What each peer said; what it said last is heard last."""
         self.group: SlotGroup | None = None
+        self.has_room_for_both = True
+        """Whether slots can come up for the next attempt while those of this one run."""
+        self._warm = WarmSlots()
+        self._launches = 0
         self.finished: ev.FinishJob | None = None
 
     def __repr__(self) -> str:
@@ -84,11 +90,15 @@ class SimDriver:
         mail = self.mail[peer].popleft()
         if not self.mail[peer]:
             del self.mail[peer]
-        if self.group is None:
-            return
-        events = self.group.on_lost(peer) if mail is None else self.group.on_message(peer, mail, 0.0)
-        for event in events:
+        for event in self._heard(self.group, peer, mail):
             self.handle(event)
+
+    def _heard(self, group: SlotGroup | None, peer: int, mail: Mail) -> Sequence[ev.Event]:
+        if mail is None:
+            return (group.on_lost(peer) if group is not None else []) or self._warm.on_lost(peer)
+        if self._warm.is_from_them(mail):
+            return self._warm.on_message(peer, mail, 0.0)
+        return [] if group is None else group.on_message(peer, mail, 0.0)
 
     def post(self, peer: int, mail: Mail) -> None:
         self.mail.setdefault(peer, deque()).append(mail)
@@ -97,32 +107,59 @@ class SimDriver:
         for effect in effects:
             match effect:
                 case ev.StartSlots(attempt, manifest):
-                    self._launch(attempt, manifest)
+                    self._begin(attempt, manifest)
+                case ev.WarmSlots(attempt, slots):
+                    self._warm_up(attempt, slots)
                 case ev.Rescale(slots):
                     self.parallelism = slots
                     self.io_effects.append(effect)
                 case ev.CancelAttempt(_, reason):
-                    if self.group is not None:
-                        self.group.end(reason)
+                    self._end_attempt(reason)
                 case ev.FinishJob():
                     self.finished = effect
-                    if self.group is not None:
-                        self.group.end("the job has ended")
+                    self._warm.end("the job has ended")
+                    self._end_attempt("the job has ended")
                 case ev.Trigger() | ev.Resume() | ev.Drain() | ev.Commit() | ev.AbortCheckpoint():
                     assert self.group is not None
                     self.group.broadcast(command_of(effect))
                 case _ if isinstance(effect, IoEffect):
                     self.io_effects.append(effect)
 
-    def _launch(self, attempt: int, manifest: CheckpointManifest) -> None:
-        restored = assignments(attempt, manifest, self.parallelism)
-        self.group = SlotGroup(attempt, self.parallelism, restored, self._tell, self._tell_all, 1e12)
-        for number, peer in enumerate(self._start_slots(self, attempt)):
+    def _end_attempt(self, reason: str) -> None:
+        if self.group is not None:
+            self.group.end(reason)
+
+    def _begin(self, attempt: int, manifest: CheckpointManifest) -> None:
+        slots = self.parallelism
+        launched = self._warm.take(attempt, slots) or self._launch(attempt, slots)
+        self.group = launched.group
+        self.group.begin(assignments(attempt, manifest, slots, self.io.attempt_entry), 0.0)
+
+    def _warm_up(self, attempt: int, slots: int) -> None:
+        self._warm.end("another number of slots is wanted")
+        if slots == 0:
+            return
+        if self.has_room_for_both:
+            self._warm.expect(self._launch(attempt + 1, slots))
+        else:
+            self.answers.append(ev.SlotsWarmed(attempt, 0))
+
+    def _launch(self, attempt: int, slots: int) -> LaunchedSlots:
+        self._launches += 1
+        group = SlotGroup(attempt, self._launches, slots, self._tell, self._tell_all, 1e12)
+        for number, peer in enumerate(self._start_slots(self, attempt, slots)):
             address = ("simulated", peer)
             hello = Hello(
-                attempt=attempt, spark_partition=number, pid=peer, host="", data_address=address, version=""
+                launch=self._launches,
+                attempt=attempt,
+                spark_partition=number,
+                pid=peer,
+                host="",
+                data_address=address,
+                version="",
             )
             self.post(peer, hello)
+        return LaunchedSlots(group, lambda: None)
 
     def _tell_all(self, peers: Iterable[int], message: Message) -> None:
         for peer in peers:

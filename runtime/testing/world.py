@@ -305,12 +305,12 @@ class World:
         self._drivers.append(driver)
         driver.start()
 
-    def _start_slots(self, driver: SimDriver, attempt: int) -> Sequence[int]:
-        wiring = SimWiring(driver.parallelism)
+    def _start_slots(self, driver: SimDriver, attempt: int, slots: int) -> Sequence[int]:
+        wiring = SimWiring(slots)
         live = {id(slot.wiring) for slot in self._slots.values()}
         self._wirings = [*(w for w in self._wirings if id(w) in live), wiring]
         peers = []
-        for _ in range(driver.parallelism):
+        for _ in range(slots):
             peer = self._next_peer
             self._next_peer += 1
             self._owner[peer] = driver

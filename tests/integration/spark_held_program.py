@@ -49,11 +49,11 @@ class HeldLauncher(SparkLauncher):
         parallelism: int,
         on_ended: Callable[[OnceflowError | None], None],
         on_waiting: Callable[[str], None],
-    ) -> None:
+    ) -> Callable[[], None]:
         assert not launched.is_set()
         try:
             assert half_made.wait(240)
-            super().launch(launch, parallelism, on_ended, on_waiting)
+            return super().launch(launch, parallelism, on_ended, on_waiting)
         finally:
             launched.set()
 

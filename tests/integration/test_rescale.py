@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_stopped_cleanly_and_restored_up_and_down(
 
 
 @pytest.mark.parametrize(
-    "host", ["threads[4]", pytest.param("local[4]", marks=[pytest.mark.spark, pytest.mark.slow])]
+    "host", ["threads[4]", pytest.param("local[6]", marks=[pytest.mark.spark, pytest.mark.slow])]
 )
 def test_rescaled_while_it_runs_and_killed_meanwhile(
     host: str,
@@ -105,8 +106,9 @@ def test_rescaled_while_it_runs_and_killed_meanwhile(
     new_topic: Any,
     tmp_path: Path,
 ) -> None:
-    """Up and down by the command. Then a slot is killed while the attempt ends, and the next one has the new
-    number of slots. Then the driver is killed: its command's own number counts again."""
+    """Up and down by the command, with the next slots warm where there is room for both. Then a slot is
+    killed while the attempt ends: the next one has the new number of slots. Then the driver is killed: the
+    number of its command counts again."""
     servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     data = feed(servers, source, 4)
@@ -118,11 +120,13 @@ def test_rescaled_while_it_runs_and_killed_meanwhile(
 
     job = start()
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
-    for slots in (4, 1, 3):
+    for before, slots in pairwise((2, 4, 3, 1, 3)):
         since = job.mark
         assert rescale(tmp_path / "ck", slots) == f"totals-under-test runs with {slots} slots"
         told = job.wait_event("rescaled", after=since)
         assert told["slots"] == slots
+        warmed = [event["slots"] for event in job.events[since:] if event["event"] == "slots_warmed"]
+        assert warmed == ([slots] if host.startswith("threads") or before + slots <= 6 else [])
         assert len(job.slots()) == slots
         first = job.wait_event("first_record", after=since)
         job.wait_event("checkpoint_completed", after=job.events.index(first) + 1)
@@ -131,7 +135,7 @@ def test_rescaled_while_it_runs_and_killed_meanwhile(
     since = job.mark
     ask(str(tmp_path / "ck"), AskRescale(slots=2))
     victim = job.slots()[0]
-    if host == "local[4]":
+    if host == "local[6]":
         os.kill(victim, signal.SIGKILL)
     job.wait_event("rescaled", after=since)
     job.wait_event(

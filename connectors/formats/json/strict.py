@@ -138,11 +138,17 @@ def _reason(error: Exception, value: bytes) -> str:
         return "it is nested too deeply"
     if not value.strip():
         return "the value is blank"
-    try:
-        value.decode()  # because versions of msgspec tell it by different errors
-    except UnicodeDecodeError as wrong:
-        return f"it is not UTF-8: {wrong.reason} (byte 0x{value[wrong.start]:02x} at {wrong.start})"
+    if isinstance(error, UnicodeDecodeError) or "UTF-8" in str(error):  # by version of msgspec
+        return f"it is not UTF-8{_first_wrong_byte(value)}"
     return str(error)
+
+
+def _first_wrong_byte(value: bytes) -> str:
+    try:
+        value.decode()
+    except UnicodeDecodeError as wrong:
+        return f": {wrong.reason} (byte 0x{value[wrong.start]:02x} at {wrong.start})"
+    return ""
 
 
 def _column(

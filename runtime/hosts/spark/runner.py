@@ -25,13 +25,12 @@ from pyspark.errors import PySparkRuntimeError
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.environment.java import find_java
 from onceflow.runtime.environment.program import Program, archive_modules
-from onceflow.runtime.errors import Fatal, OnceflowError, Retryable, Unavailable
+from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.hosts.launch import RESTORING, compiling
+from onceflow.runtime.hosts.spark.barrier_stage import BarrierStage
 from onceflow.runtime.hosts.spark.class_archive import as_setting, local_java_options
 from onceflow.runtime.hosts.spark.cluster import (
-    driver_address,
-    executors_now,
     failed_on,
     jvm_context,
     slots_now,
@@ -43,11 +42,9 @@ from onceflow.runtime.hosts.spark.jvm_errors import launch_jvm
 from onceflow.runtime.hosts.spark.settings import choose_python, job_settings
 from onceflow.runtime.hosts.spark.shipping import pack_graph
 from onceflow.runtime.hosts.spark.slot_limit import can_grow, check_fits, slot_limit
-from onceflow.runtime.hosts.spark.spark_errors import cause_of, error_of, is_too_few_slots
+from onceflow.runtime.hosts.spark.spark_errors import cause_of, error_of
 from onceflow.runtime.hosts.spark.submitted import keep_still, refuse_second_context
 from onceflow.runtime.slot.process import SlotLaunch
-
-LOOK_FOR_SLOTS_EVERY_S = 1.0
 
 
 class SparkLauncher:
@@ -83,7 +80,7 @@ class SparkLauncher:
         self._context_type = context_type
         self._slots_max = slot_limit(master, settings) if is_local else parallelism
         self._executors = ExecutorWatch(SystemClock())
-        self._stage = _Stage(0)
+        self._stages: set[BarrierStage] = set()
         self._compiling = compiling() if is_local else ""
         self._is_closing = threading.Event()
         self._own_jvm: Any = None
@@ -176,16 +173,26 @@ class SparkLauncher:
             return "Spark's JVM starts"
         return RESTORING if has_slots else f"Spark starts {parallelism} Python processes{self._compiling}"
 
+    def has_room(self, slots: int) -> bool:
+        """Whether there are so many slots now. On a master that can grow they may be gone a moment later."""
+        if not self._started.done():
+            return False
+        try:
+            return slots_now(self._started.result()) >= slots
+        except (Py4JError, OSError, OnceflowError):  # Spark is gone: the slots that run will say so
+            return False
+
     def launch(
         self,
         launch: SlotLaunch,
         parallelism: int,
         on_ended: Callable[[OnceflowError | None], None],
         on_waiting: Callable[[str], None],
-    ) -> None:
-        stage = self._stage = _Stage(launch.attempt)
+    ) -> Callable[[], None]:
         folder = self._modules.name if self._modules.exists() else None
         function = SlotFunction(launch, self._packed, folder)
+        stage = BarrierStage(launch.number, function, parallelism)
+        self._stages.add(stage)
 
         def run_stage() -> None:
             try:
@@ -193,47 +200,21 @@ class SparkLauncher:
                 # be used yet.
                 context = self._started.result()
                 self._executors.begin()
-                while self._wait_for_room(context, parallelism, stage, on_waiting):
-                    if self._host_slots(context, function, parallelism, stage):
-                        break
+                stage.run(context, self._executors, self._can_grow, on_waiting)
             except Exception as error:
                 on_ended(self._named(error))
             else:
                 on_ended(None)
+            finally:
+                self._stages.discard(stage)
+
+        def cancel() -> None:
+            stage.release()
+            if self._started.done() and self._started.exception() is None:
+                stage.cancel(self._started.result())
 
         threading.Thread(target=run_stage, name="onceflow-stage", daemon=True).start()
-
-    def _wait_for_room(
-        self, context: SparkContext, parallelism: int, stage: _Stage, on_waiting: Callable[[str], None]
-    ) -> bool:
-        """Wait until there are as many slots as the attempt needs; executors may register late, and a lost
-        one is replaced after a while. False: nobody wants the attempt any more."""
-        while (slots := slots_now(context)) < parallelism:
-            if not self._can_grow:
-                raise Fatal(f"the job needs {parallelism} slots at once, {self._master} has {slots}")
-            trouble = self._executors.trouble()
-            if trouble is not None and executors_now(context) == 0:
-                raise _unreachable(driver_address(context), trouble)
-            told = self._executors.told()
-            on_waiting(f"the job needs {parallelism} slots, the cluster has {slots}{told}")
-            if stage.is_over.wait(LOOK_FOR_SLOTS_EVERY_S):
-                return False
-        return not stage.is_over.is_set()
-
-    def _host_slots(
-        self, context: SparkContext, function: SlotFunction, parallelism: int, stage: _Stage
-    ) -> bool:
-        """Run the slots until they are over. False: an executor was lost meanwhile, and none of them was
-        started."""
-        context.setJobGroup(stage.group, "slots of onceflow")
-        try:
-            rdd = context.parallelize(range(parallelism), parallelism)
-            rdd.barrier().mapPartitions(function).count()
-        except Py4JError as error:
-            if not is_too_few_slots(str(error)):
-                raise
-            return False
-        return True
+        return cancel
 
     def _named(self, error: Exception) -> OnceflowError:
         """What a failed stage means to the driver."""
@@ -256,15 +237,10 @@ class SparkLauncher:
         except (Py4JError, OSError, OnceflowError):
             return True
 
-    def cancel(self) -> None:
-        self._stage.is_over.set()
-        if self._started.done():
-            with contextlib.suppress(Py4JError, OSError, OnceflowError):  # it is gone, and the slots with it
-                self._started.result().cancelJobGroup(self._stage.group)
-
     def close(self) -> None:
         self._is_closing.set()
-        self._stage.is_over.set()
+        for stage in list(self._stages):
+            stage.release()
         try:
             if not self._started.done() and self._own_jvm is not None:
                 self._abandon()
@@ -281,20 +257,3 @@ class SparkLauncher:
         with contextlib.suppress(OnceflowError):
             self._started.result().stop()
         SparkContext._gateway = SparkContext._jvm = None  # or the next job of this process would ask it
-
-
-def _unreachable(address: str, trouble: str) -> Unavailable:
-    return Unavailable(
-        f"no executor has reached the driver at {address}, and of those that were started {trouble}; "
-        "give an address that the workers reach by --conf spark.driver.host=…, and let a firewall between "
-        "them pass it; if that is right, an executor's standard error says why it ended"
-    )
-
-
-class _Stage:
-    """The barrier stage of one attempt."""
-
-    def __init__(self, attempt: int) -> None:
-        self.group = f"onceflow-{attempt}"
-        self.is_over = threading.Event()
-        """Nobody wants it any more."""

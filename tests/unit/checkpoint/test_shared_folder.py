@@ -13,7 +13,8 @@ from onceflow import Job
 from onceflow.runtime.api.run_options import run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.local_store import LocalStore
-from onceflow.runtime.checkpoint.shared_folder import AttemptEntry, check_is_shared
+from onceflow.runtime.checkpoint.manifest import AttemptEntry
+from onceflow.runtime.checkpoint.shared_folder import check_is_shared
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver.driver import JobDriver
 from onceflow.runtime.errors import Fatal, Unavailable
@@ -65,8 +66,8 @@ class Elsewhere(LocalLauncher):
         super().__init__(1)
         self._folder = folder
 
-    def launch(self, launch: SlotLaunch, *how: Any) -> None:
-        super().launch(replace(launch, checkpoint_url=str(self._folder)), *how)
+    def launch(self, launch: SlotLaunch, *how: Any) -> Any:
+        return super().launch(replace(launch, checkpoint_url=str(self._folder)), *how)
 
 
 def test_a_job_whose_slots_have_another_folder_ends_at_once_and_reads_nothing(tmp_path: Path) -> None:

@@ -44,7 +44,9 @@ def watch_of(source: AnySource) -> StartWatch:
 def slots() -> SlotGroup:
     def nobody(*_: Any) -> Any: ...
 
-    return SlotGroup(1, 1, nobody, nobody, nobody, 30_000)
+    group = SlotGroup(1, 1, 1, nobody, nobody, 30_000)
+    group.begin(nobody, 0)
+    return group
 
 
 def test_while_it_opens_a_source_says_who_does_not_answer() -> None:
@@ -62,7 +64,7 @@ def test_while_it_starts_the_host_says_what_it_does_until_records_flow() -> None
     assert said.startswith("1 slots start on threads")
     group.on_host_waiting("needs 4, has 2", 19_000)
     assert watch.waiting(JobPhase.STARTING, group, 20_000) == ("needs 4, has 2, since 10 s",)
-    group.on_message(7, Hello(1, 0, 100, "here", ("127.0.0.1", 1), "0"), 20_000)
+    group.on_message(7, Hello(1, 1, 0, 100, "here", ("127.0.0.1", 1), "0"), 20_000)
     (said,) = watch.waiting(JobPhase.STARTING, group, 20_000)
     assert said.startswith(RESTORING)
     assert watch.waiting(JobPhase.RUNNING, group, 21_000) == ()

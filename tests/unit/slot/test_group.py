@@ -30,6 +30,7 @@ from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
 from onceflow.runtime.slot.group import SlotGroup
 
 ATTEMPT = 4
+LAUNCH = 7
 
 
 class Driver:
@@ -37,7 +38,8 @@ class Driver:
 
     def __init__(self, parallelism: int = 2, timeout_ms: float = 30_000) -> None:
         self.sent: list[tuple[int, Message]] = []
-        self.group = SlotGroup(ATTEMPT, parallelism, self._assign, self._send, self._send_all, timeout_ms)
+        self.group = SlotGroup(ATTEMPT, LAUNCH, parallelism, self._send, self._send_all, timeout_ms)
+        self.group.begin(self._assign, 0)
 
     def _assign(self, slot: int, peers: Sequence[tuple[str, int]]) -> Assignment:
         return Assignment(
@@ -62,9 +64,9 @@ class Driver:
     def hear(self, peer: int, message: Any, now_ms: float = 0.0) -> list[ev.Event]:
         return self.group.on_message(peer, message, now_ms)
 
-    def hello(self, peer: int, partition: int, attempt: int = ATTEMPT) -> list[ev.Event]:
+    def hello(self, peer: int, partition: int, launch: int = LAUNCH) -> list[ev.Event]:
         address = ("127.0.0.1", 1000 + partition)
-        return self.hear(peer, Hello(attempt, partition, 100 + partition, "here", address, "0"))
+        return self.hear(peer, Hello(launch, ATTEMPT, partition, 100 + partition, "here", address, "0"))
 
 
 @pytest.fixture
@@ -122,9 +124,9 @@ def test_a_slot_that_fails_before_its_hello_is_heard() -> None:
     assert Driver().hear(99, failed) == [ev.AttemptFailed(ATTEMPT, failed.reason)]
 
 
-@pytest.mark.parametrize("attempt", [ATTEMPT - 1, ATTEMPT])
-def test_a_hello_too_many_is_sent_away(driver: Driver, attempt: int) -> None:
-    assert driver.hello(12, partition=0, attempt=attempt) == []
+@pytest.mark.parametrize("launch", [LAUNCH - 1, LAUNCH])
+def test_a_hello_too_many_is_sent_away(driver: Driver, launch: int) -> None:
+    assert driver.hello(12, partition=0, launch=launch) == []
     assert isinstance(driver.sent[-1][1], Shutdown)
     assert driver.sent[-1][0] == 12
     assert len(driver.group.slots) == 2
@@ -248,7 +250,7 @@ def test_memory_counts_once_for_each_process(driver: Driver) -> None:
     ]
     threads = Driver()
     for peer in (0, 1):
-        threads.hear(peer, Hello(ATTEMPT, peer, 100, "here", ("127.0.0.1", 1000 + peer), "0"))
+        threads.hear(peer, Hello(LAUNCH, ATTEMPT, peer, 100, "here", ("127.0.0.1", 1000 + peer), "0"))
         threads.hear(peer, Progress(ATTEMPT, {}, rss_bytes=100))
     threads.hear(0, Progress(ATTEMPT, {}, rss_bytes=100))
     assert threads.group.rss_bytes == 100
@@ -275,14 +277,15 @@ def test_a_silent_slot_that_stands_still_is_named_with_the_line_and_counts_as_th
     for fd, is_told in ((7, True), (8, False), (None, False)):
         group = SlotGroup(
             ATTEMPT,
+            LAUNCH,
             1,
-            assign,
             lambda _, message: bool(sent.append(message)),
             lambda *_: None,
             30_000,
             lambda pid, fd: told.get((pid, fd), ""),
         )
-        group.on_message(1, Hello(ATTEMPT, 0, 100, "here", address, "0", fd), 0)
+        group.begin(assign, 0)
+        group.on_message(1, Hello(LAUNCH, ATTEMPT, 0, 100, "here", address, "0", fd), 0)
         (event,) = group.check_alive(30_001)
         assert isinstance(event, ev.AttemptFailed)
         assert ("is at totals.py:88 in check" in event.reason) is is_told
