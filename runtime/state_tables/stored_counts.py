@@ -46,7 +46,7 @@ class PartCount:
     kind: str
     type: str
     rows: int | None = None
-    """Of a state by key how many keys have something in it; of all others how many rows there are."""
+    """How many keys have something in a state by key; how many rows there are of all others."""
     items: int | None = None
     """The elements of all lists, or the entries of all maps."""
 
@@ -213,7 +213,7 @@ def _is_whole(files: Sequence[TableFile]) -> bool:
 def _read(
     files: StateFiles, handle: StateHandle, table: str, wanted: Sequence[Path]
 ) -> Mapping[Path, tuple[int, int]]:
-    """The same from the rows."""
+    """Places and nulls, from the rows."""
     sums: dict[Path, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for batch in files.read(handle, handle.key_groups).batches(table):
         for path in wanted:

@@ -28,7 +28,7 @@ _BATCH_NODES = 1
 
 
 def places_and_nulls(store: CheckpointStore, table: TableFile) -> Mapping[Path, tuple[int, int]]:
-    """Of each field, how many places it has in this file and how many are null. Nothing is compared with the
+    """How many places each field has in this file, and how many are null. Nothing is compared with the
     checksum, only the number of rows with the manifest's. Raises CorruptCheckpointError for a file that is
     gone or no such table, and has no copy that is one."""
     for path in (table.path, copy_path(table.path)):

@@ -27,7 +27,7 @@ from onceflow.runtime.testing.mutation import Mutant, mutated
 
 PROGRAMS = Path(__file__).parents[1] / "changed_programs"
 PARTS = [("n", 126, None), ("totals", 118, 173), ("times", 118, 209)]
-"""Of the golden job's process function: keys, and entries or elements."""
+"""What the golden job's process function has: keys, and entries or elements."""
 
 
 def of_savepoint(path: Path | str, is_read: bool = False) -> dict[str, OperatorCounts]:
