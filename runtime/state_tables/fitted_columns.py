@@ -57,11 +57,13 @@ def _cast(array: pa.Array, of: pa.DataType, where: str) -> pa.Array:
     try:
         found = array.cast(of)
     except pa.ArrowInvalid as error:
-        raise UsageError(f"{where} does not fit {type_text(of)}: {error}: correct it") from error
+        raise UsageError(f"{where} does not fit {type_text(of)}: {error}: give values that fit") from error
     if pa.types.is_floating(of):  # a cast rounds them without a word
         was, now = (each.drop_null().to_numpy(zero_copy_only=False) for each in (array, found))
         if not np.array_equal(was, now, equal_nan=True):
-            raise UsageError(f"{where} does not fit {type_text(of)}: a number would be rounded: round it")
+            raise UsageError(
+                f"{where} does not fit {type_text(of)}: a number would be rounded: give it as it is then"
+            )
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -265,8 +266,10 @@ def _check_fired(mine: _Rows, fired: Mask, base: _Rows, where: str) -> None:
     after = np.flatnonzero(fired)
     before, after = before[np.argsort(base.ids[before])], after[np.argsort(mine.ids[after])]
     is_same = np.array_equal(base.ids[before], mine.ids[after])
-    values = [rows.named["value"].take(pa.array(at)) for rows, at in ((base, before), (mine, after))]
-    if not is_same or not values[0].equals(values[1]):
+    was, now = (
+        pl.Series(rows.named["value"].take(pa.array(at))) for rows, at in ((base, before), (mine, after))
+    )
+    if not is_same or not was.equals(now):  # NaN is NaN
         _refuse_fired(where)
 
 

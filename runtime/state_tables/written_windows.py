@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.errors import UsageError
@@ -31,10 +30,13 @@ class Bounds:
     batch: pa.RecordBatch
     """The columns of the keys."""
 
-    def show(self, row: int) -> str:
-        """`{'user': 'ann'}, [0, 10000)`."""
+    def first(self, wrong: Mask) -> str:
+        """The first of these rows, as `{'user': 'ann'} in [0, 10000)`; empty: there is none."""
+        if not (found := np.flatnonzero(wrong)).size:
+            return ""
+        row = int(found[0])
         key = self.batch.slice(row, 1).to_pylist()[0]
-        return f"{key}, [{int(self.starts[row])}, {int(self.ends[row])})"
+        return f"{key} in [{int(self.starts[row])}, {int(self.ends[row])})"
 
 
 def ends_of(windows: Windows, table: str, starts: Int64s, ends: Int64s | None) -> Int64s:
@@ -52,21 +54,24 @@ def check_bounds(windows: Windows, table: str, rows: Bounds, where: str) -> None
     lengths = rows.ends - rows.starts
     if windows.kind == "session":
         wrong = lengths < max(size, 1)
-        reason = f"sessions are {max(size, 1)} ms long at least"
+        rule = f"sessions are {max(size, 1)} ms long at least"
     elif windows.kind == "cumulative":
         wrong = ((rows.starts - offset) % size != 0) | (lengths % slide != 0)
         wrong |= (lengths < slide) | (lengths > size)
-        reason = f"windows of {size} ms begin at {offset} ms, and end every {slide} ms"
+        rule = f"windows of {size} ms begin at {offset} ms, and end every {slide} ms"
     elif table == "panes":
         panes = Sliding(size, slide, offset).pane_starts(rows.starts) if len(rows.starts) else rows.starts
         wrong = panes != rows.starts
-        reason = f"no window of {size} ms every {slide} ms begins or ends there"
+        rule = f"no window of {size} ms every {slide} ms begins or ends there"
     else:
         wrong = ((rows.starts - offset) % slide != 0) | (lengths != size)
-        reason = f"windows of {size} ms begin every {slide} ms, at {offset} ms"
-    _refuse(wrong, rows, f"{where} has a window that the job does not have", f"{reason}: correct the rows")
-    if windows.kind == "session":
-        _check_apart(rows, where)
+        rule = f"windows of {size} ms begin every {slide} ms, at {offset} ms"
+    if shown := rows.first(wrong):
+        raise UsageError(f"{where} has a window that the job does not have, {shown}: {rule}: give others")
+    if windows.kind == "session" and (shown := rows.first(_touching(rows))):
+        raise UsageError(
+            f"{where} has a session that touches another one of its key, {shown}: give one in place of both"
+        )
 
 
 def check_open(rows: Bounds, fired: Mask | None, reached_ms: Int64s, where: str) -> None:
@@ -74,18 +79,17 @@ def check_open(rows: Bounds, fired: Mask | None, reached_ms: Int64s, where: str)
     have fired, and are kept for late rows; `reached_ms`: how far event time is for each row's key."""
     has_passed = rows.ends - 1 <= reached_ms
     if fired is not None:
-        new = fired & ~rows.in_base
-        _refuse(
-            new | (fired & ~has_passed), rows, f"{where} has a window that has fired, and the base has not",
-            "give `fired` as false, or leave the row out",
-        )  # fmt: skip
+        if shown := rows.first(fired & ~(rows.in_base & has_passed)):
+            raise UsageError(
+                f"{where} has a window that has fired, and the base has not, {shown}: give `fired` as false, "
+                "or leave the row out"
+            )
         has_passed &= ~fired
-    _refuse(
-        has_passed & ~rows.in_base,
-        rows,
-        f"{where} has a window that event time has passed, so that it would fire a second time",
-        "leave the row out, or take an earlier savepoint",
-    )
+    if shown := rows.first(has_passed & ~rows.in_base):
+        raise UsageError(
+            f"{where} has a window that event time has passed, so that it would fire a second time, {shown}: "
+            "leave the row out, or take a base of an earlier time"
+        )
 
 
 def reached(metas: Iterable[Mapping[str, Any]], max_parallelism: int, hashes: UInt64s) -> Int64s:
@@ -95,18 +99,13 @@ def reached(metas: Iterable[Mapping[str, Any]], max_parallelism: int, hashes: UI
     return np.broadcast_to(np.asarray(lateness.late_until(hashes), np.int64), hashes.shape)
 
 
-def _check_apart(rows: Bounds, where: str) -> None:
+def _touching(rows: Bounds) -> Mask:
     """Sessions of a key that overlap or touch are one, which only a row that comes would find out."""
     order = np.lexsort((rows.starts, rows.keys))
     keys, starts, ends = rows.keys[order], rows.starts[order], rows.ends[order]
     wrong = np.zeros(len(order), np.bool_)
     wrong[1:] = (keys[1:] == keys[:-1]) & (starts[1:] <= ends[:-1])
     wrong[1:] &= ~(rows.in_base[order][1:] & rows.in_base[order][:-1])
-    in_order: npt.NDArray[np.bool_] = np.zeros(len(order), np.bool_)
-    in_order[order] = wrong
-    _refuse(in_order, rows, f"{where} has a session that touches another one of its key", "give one for both")
-
-
-def _refuse(wrong: Mask, rows: Bounds, what: str, way_out: str) -> None:
-    if (found := np.flatnonzero(wrong)).size:
-        raise UsageError(f"{what}: {rows.show(int(found[0]))}: {way_out}")
+    by_row: Mask = np.zeros(len(order), np.bool_)
+    by_row[order] = wrong
+    return by_row
