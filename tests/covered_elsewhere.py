@@ -45,6 +45,11 @@ COVERED = (
         "state_tables.rekeyed merged_keys operator_rows",
     ),
     Covered(
+        "state of reduces and windows, written anew",
+        "unit/changed_programs/test_written_tables",
+        "replaced_tables written_accumulators written_windows fitted_columns",
+    ),
+    Covered(
         "states that are called otherwise",
         "unit/changed_programs/test_renamed_states",
         "renamed_parts state_names",

@@ -88,11 +88,11 @@ def described_state(tables: Sequence[StateTable], title: str) -> Table:
     """What state there is, by operator, for people."""
     table = Table("uid", "state", "key", "of", "rows", "size", title=title)
     for t in tables:
-        table.add_row(t.uid, *_described(t.description), f"{t.rows:,}", f"{t.size_bytes:,} B")
+        table.add_row(t.uid, *described_cells(t.description), f"{t.rows:,}", f"{t.size_bytes:,} B")
     return table
 
 
-def _described(state: StateDescription | None) -> tuple[str, str, str]:
+def described_cells(state: StateDescription | None) -> tuple[str, str, str]:
     """The cells for a state: its kind, its key, its parts."""
     if state is None:
         return "not described", "-", "-"
@@ -118,11 +118,15 @@ def _windows(windows: Windows) -> str:
 
 def _part(part: StatePart) -> str:
     """`total=sum_('amount') int64`."""
+    return escape(f"{part.name}={kind_text(part)} {part.type}")
+
+
+def kind_text(part: StatePart) -> str:
+    """`sum_('amount')`, `value`."""
     argument = repr(part.column) if part.column else part.function
     if part.expression is not None:
         argument = part.expression.text
-    of = f"({argument})" if argument else ""
-    return escape(f"{part.name}={part.kind}{of} {part.type}")
+    return f"{part.kind}({argument})" if argument else part.kind
 
 
 def read_staged_output(store: CheckpointStore, committable: Committable, on_healed: OnHealed) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -14,12 +15,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from onceflow.cli.checkpoints import PIPE_WIDTH, described_state
+from onceflow.cli.checkpoints import PIPE_WIDTH, described_cells, kind_text
 from onceflow.runtime.checkpoint.reading import StateTable
 from onceflow.runtime.checkpoint.savepoints.difference import Change, Difference
 from onceflow.runtime.checkpoint.savepoints.lineage import FoundSavepoint
 from onceflow.runtime.checkpoint.savepoints.savepoint import Savepoint, program_digits
 from onceflow.runtime.contracts import Json
+from onceflow.runtime.state_tables.stored_counts import OperatorCounts
 
 _COLOURS = {Change.NEW: "green", Change.DROPPED: "red", Change.EVOLVED: "yellow", Change.MOVED: "cyan"}
 
@@ -41,7 +43,7 @@ def origin(taken: Savepoint) -> dict[str, Any]:
     }
 
 
-def whole(taken: Savepoint, states: Sequence[StateTable]) -> dict[str, Any]:
+def whole(taken: Savepoint, states: Sequence[StateTable], counts: Sequence[OperatorCounts]) -> dict[str, Any]:
     """All that `show` tells."""
     known = {name: getattr(taken, name) for name in taken.__struct_fields__ if name != "manifest"}
     return {
@@ -51,7 +53,17 @@ def whole(taken: Savepoint, states: Sequence[StateTable]) -> dict[str, Any]:
         "total_bytes": taken.manifest.total_bytes,
         "is_drained": taken.manifest.is_drained,
         "states": [msgspec.to_builtins(state) for state in states],
+        "operators": [_counts(each) for each in counts],
         "positions": _positions(taken),
+    }
+
+
+def _counts(counts: OperatorCounts) -> dict[str, Any]:
+    return {
+        "uid": counts.uid,
+        "states": [asdict(part) for part in counts.parts],
+        "timers": {"event": counts.event_timers, "processing": counts.processing_timers},
+        "not_counted": counts.not_counted,
     }
 
 
@@ -98,9 +110,28 @@ def heading(taken: Savepoint) -> Iterator[str]:
         yield f"that folder was started from savepoint {taken.parent}"
 
 
-def tables(taken: Savepoint, states: Sequence[StateTable]) -> Iterator[Table]:
-    """Its operators' state, and how far each source was read."""
-    yield described_state(states, "state")
+def tables(
+    taken: Savepoint, states: Sequence[StateTable], counts: Sequence[OperatorCounts]
+) -> Iterator[Table]:
+    """Its operators, each of their states, and how far each source was read."""
+    operators = Table("uid", "state", "key", "rows", "size", title="operators")
+    for table in states:
+        kind, keys, _ = described_cells(table.description)
+        cells = (table.uid, kind, keys, f"{table.rows:,}", f"{table.size_bytes:,} B")
+        operators.add_row(*map(escape, cells))
+    yield operators
+    of_states = Table("uid", "state", "kind", "type", "has", title="states")
+    described = {state.uid: state.description for state in states}
+    for each in counts:
+        operator = described[each.uid]
+        kinds = {} if operator is None else {part.name: kind_text(part) for part in operator.parts}
+        for part in each.parts:
+            cells = (each.uid, part.name, kinds.get(part.name, part.kind), part.type, part.text)
+            of_states.add_row(*map(escape, cells))
+        for time, count in (("event", each.event_timers), ("processing", each.processing_timers)):
+            if count is not None:
+                of_states.add_row(escape(each.uid), "timers", f"{time} time", "", f"{count:,} timers")
+    yield of_states
     shown = Table("uid", "split", "position", title="sources")
     for uid, splits in _positions(taken).items():
         for split, position in splits.items():
@@ -119,6 +150,7 @@ def difference_rows(difference: Difference) -> dict[str, Any]:
                 "rows_before": each.rows_before,
                 "rows_after": each.rows_after,
                 "details": list(each.details),
+                "counts": [asdict(count) for count in each.counts],
             }
             for each in difference.states
         ],
@@ -137,10 +169,15 @@ def difference_rows(difference: Difference) -> dict[str, Any]:
 
 def difference_tables(difference: Difference) -> Iterator[Table]:
     """The same for people."""
-    states = Table("uid", "table", "change", "rows in A", "rows in B", "what has evolved", title="state")
+    states = Table("uid", "table", "change", "rows in A", "rows in B", "what is not the same", title="state")
     for each in difference.states:
-        counts = ("-" if rows is None else f"{rows:,}" for rows in (each.rows_before, each.rows_after))
-        details = escape("\n".join(each.details))
+        counts = map(_count, (each.rows_before, each.rows_after))
+        changed = [
+            f"{count.name}: {_count(count.before)} -> {_count(count.after)}"
+            for count in each.counts
+            if count.before != count.after
+        ]
+        details = escape("\n".join([*each.details, *changed]))
         states.add_row(escape(each.uid), escape(each.table), _coloured(each.change), *counts, details)
     yield states
     splits = Table("uid", "split", "change", "in A", "in B", title="sources")
@@ -148,6 +185,10 @@ def difference_tables(difference: Difference) -> Iterator[Table]:
         positions = (_position(position) for position in (split.before, split.after))
         splits.add_row(escape(split.uid), escape(split.split), _coloured(split.change), *positions)
     yield splits
+
+
+def _count(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
 
 
 def _coloured(change: Change) -> str:

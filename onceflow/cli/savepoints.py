@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
@@ -20,12 +21,17 @@ from onceflow.runtime.checkpoint.savepoints.lineage import find_savepoints, line
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.environment.running_jobs import find_all, find_starting
 from onceflow.runtime.errors import OnceflowError, UsageError
+from onceflow.runtime.state_tables.stored_counts import OperatorCounts, counted
 
 app = typer.Typer(
     help="Look at savepoints, compare, export and delete them.", add_completion=False, no_args_is_help=True
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Count = Annotated[
+    bool,
+    typer.Option("--count", help="Read the tables of which the headers do not tell how much there is."),
+]
 Path = Annotated[str, typer.Argument(help="The savepoint's folder or URL.")]
 
 
@@ -49,30 +55,40 @@ def tree(
 
 
 @app.command()
-def show(path: Path, as_json: AsJson = False) -> None:
-    """Who took it of what and when, its operators' state, and how far each source was read."""
+def show(path: Path, is_read: Count = False, as_json: AsJson = False) -> None:
+    """Who took it of what and when, its operators and how much each state of them has, and how far each
+    source was read. Of state files only headers are read, unless --count asks for more."""
     folder = savepoint_at(path)
     taken = folder.read()
-    states = StoredCheckpoint(folder.files_of(taken), taken.manifest).tables
+    files = folder.files_of(taken)
+    states, counts = StoredCheckpoint(files, taken.manifest).tables, counted(files, taken.manifest, is_read)
     if as_json:
-        typer.echo(json.dumps(texts.whole(taken, states)))
+        typer.echo(json.dumps(texts.whole(taken, states, counts)))
         return
     for line in texts.heading(taken):
         typer.echo(line)
-    for table in texts.tables(taken, states):
+    for table in texts.tables(taken, states, counts):
         texts.show(table)
+    _say_what_is_missing(counts)
 
 
 @app.command()
 def diff(
     before: Annotated[str, typer.Argument(metavar="A", help="A savepoint's folder or URL.")],
     after: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    is_read: Count = False,
     as_json: AsJson = False,
 ) -> None:
     """What is the same in two savepoints, and what is new, dropped, or evolved in the second: states with
-    their rows, and offsets. State itself is not read."""
-    a, b = savepoint_at(before).read(), savepoint_at(after).read()
-    difference = compare(a.manifest, b.manifest)
+    how much they have, and offsets. Of state files only headers are read, unless --count asks for more."""
+    folders = [savepoint_at(path) for path in (before, after)]
+    a, b = (folder.read() for folder in folders)
+    counts = [
+        counted(folder.files_of(taken), taken.manifest, is_read)
+        for folder, taken in zip(folders, (a, b), strict=True)
+    ]
+    by_uid = [{each.uid: each.by_name for each in of if not each.not_counted} for of in counts]
+    difference = compare(a.manifest, b.manifest, *by_uid)
     if as_json:
         typer.echo(json.dumps(texts.difference_rows(difference)))
         return
@@ -80,6 +96,8 @@ def diff(
         texts.show(table)
     if difference.is_none:
         typer.echo("both have the same states, with as many rows, and the same offsets")
+    for of in counts:
+        _say_what_is_missing(of)
 
 
 @app.command()
@@ -110,6 +128,12 @@ def export(
         typer.echo(json.dumps(described(exported, target)))
     else:
         typer.echo(f"savepoint {exported.savepoint_id} is in {target}, and was verified there")
+
+
+def _say_what_is_missing(counts: Sequence[OperatorCounts]) -> None:
+    for each in counts:
+        if each.not_counted:
+            typer.echo(f"not all of {each.uid!r} is counted: {each.not_counted}", err=True)
 
 
 def _starting_from(folder: SavepointFolder, path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""The state of one process function in a savepoint that is made: read from its base, and written anew."""
+"""The state of one operator in a savepoint that is made: read from its base, and written anew."""
 
 from __future__ import annotations
 
@@ -87,14 +87,16 @@ def _committed(base: str) -> int | None:
     return committed_checkpoint(store, view).checkpoint_id if view.entries or view.corrupt else None
 
 
-def stored_rows(store: CheckpointStore, manifest: CheckpointManifest, uid: str) -> pa.Table | None:
+def stored_rows(
+    store: CheckpointStore, manifest: CheckpointManifest, uid: str, table: str = KEYS_TABLE
+) -> pa.Table | None:
     """All rows that the base has of this operator."""
     files = StateFiles(store, manifest.attempt)
     batches = [
         batch
         for handle in manifest.states
         if handle.uid == uid
-        for batch in files.read(handle, handle.key_groups).batches(KEYS_TABLE)
+        for batch in files.read(handle, handle.key_groups).batches(table)
     ]
     tables = [pa.Table.from_batches([batch]) for batch in batches]
     return pa.concat_tables(tables, promote_options="default") if tables else None
@@ -102,11 +104,12 @@ def stored_rows(store: CheckpointStore, manifest: CheckpointManifest, uid: str) 
 
 @dataclass(frozen=True, slots=True)
 class OperatorState:
-    """All that one process function keeps."""
+    """All that one operator keeps."""
 
     uid: str
     described: StateDescription
     rows: pa.RecordBatch
+    table: str = KEYS_TABLE
 
     def written(
         self, store: CheckpointStore, manifest: CheckpointManifest, attempt: int, checkpoint_id: int
@@ -115,7 +118,7 @@ class OperatorState:
         manifest has what the operator kept."""
         old = [handle for handle in manifest.states if handle.uid == self.uid]
         at = replace(manifest, attempt=attempt, checkpoint_id=checkpoint_id)
-        return _written(store, at, self.uid, self.rows, old)
+        return _written(store, at, self, old)
 
 
 def finish(store: CheckpointStore, begun: Begun, state: OperatorState, savepoint_id: str) -> str:
@@ -151,12 +154,11 @@ def row_batch(
 def _written(
     store: CheckpointStore,
     manifest: CheckpointManifest,
-    uid: str,
-    rows: pa.RecordBatch,
+    state: OperatorState,
     old: Sequence[StateHandle],
 ) -> list[StateHandle]:
     """The rows in files, one for each subtask, under the notes that the base has of the operator."""
-    meta: dict[str, Json] = dict(old[0].meta) if old else {"watermark": WATERMARK_MIN_MS}
+    rows = state.rows
     hashes = identities(pa.RecordBatch.from_struct_array(rows.column("key")))["hash"]
     groups = key_groups_of(np.ascontiguousarray(hashes), manifest.max_parallelism)
     column = pa.field(KEY_GROUP_COLUMN, pa.uint16(), nullable=False)
@@ -173,10 +175,17 @@ def _written(
         whole = pa.RecordBatch.from_arrays(
             [pa.array(groups[chosen], pa.uint16()), *part.columns], schema=pa.schema([column, *part.schema])
         )
-        notes = dict(old[subtask].meta) if old else meta
-        frozen = FrozenState(mine, {KEYS_TABLE: _Rows(whole)}, notes)
-        handles.append(files.write(manifest.checkpoint_id, uid, subtask, frozen))
+        notes = dict(old[subtask].meta) if old else _notes(state.table, mine)
+        frozen = FrozenState(mine, {state.table: _Rows(whole)}, notes)
+        handles.append(files.write(manifest.checkpoint_id, state.uid, subtask, frozen))
     return handles
+
+
+def _notes(table: str, groups: range) -> dict[str, Json]:
+    """What an operator notes of event time before any has come."""
+    if table == KEYS_TABLE:
+        return {"watermark": WATERMARK_MIN_MS}
+    return {"watermarks": [[groups.start, groups.stop, WATERMARK_MIN_MS]]}
 
 
 def nulls(rows: Any) -> pa.Array:

@@ -7,7 +7,7 @@ an underscore behind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,10 @@ class Shape:
         keys = self.key_columns(stored)
         fields = {**_named(keys, dict.fromkeys(keys.names)), **_own(self._values(stored), keys)}
         return pa.schema([pa.field(name, of) for name, of in fields.items()])
+
+    def own_names(self, columns: Sequence[str], keys: pa.Schema) -> list[str]:
+        """What these columns of the files are called beside those of the key."""
+        return list(_own(dict.fromkeys(columns), keys))
 
     def keys(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """The key of each row as files have it; None: rows have none."""

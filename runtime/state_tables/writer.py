@@ -12,9 +12,12 @@ import pyarrow.compute as pc
 from msgspec import structs
 
 from onceflow.runtime.arguments import PathText, path_text
+from onceflow.runtime.checkpoint.copies import copy_path
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.savepoints.taking import check_is_free
+from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.checkpoint.store_url import open_store
-from onceflow.runtime.errors import UsageError
+from onceflow.runtime.errors import OnceflowError, UsageError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.description import KeyColumn, StateDescription, StatePart, type_text
@@ -28,6 +31,7 @@ from onceflow.runtime.state_tables.operator_rows import (
     row_batch,
     stored_rows,
 )
+from onceflow.runtime.state_tables.replaced_tables import replaced_table
 from onceflow.runtime.state_tables.rows_of_keys import grouped, identities, places
 from onceflow.runtime.state_tables.shapes import KEYS_TABLE
 from onceflow.runtime.state_tables.tight_types import usual_type
@@ -45,8 +49,8 @@ def write_state(
     base: PathText | None = None,
     max_parallelism: int | None = None,
 ) -> str:
-    """Write a savepoint into the new folder or URL `target`, in which a state of a process function is made
-    of these rows; `onceflow run --from` starts a job from it. Returns the savepoint's id.
+    """Write a savepoint into the new folder or URL `target`, in which a state of an operator is made of these
+    rows; `onceflow run --from` starts a job from it. Returns the savepoint's id.
 
     `rows`: a pyarrow.Table, record batches, or a DataFrame of polars. `keys`: the columns that are the key,
     in the order of key_by. `kind`: "value" (one row for each key: the column `value`, or else a struct of all
@@ -54,20 +58,51 @@ def write_state(
 
     `base`: a savepoint or checkpoint folder of which all else is copied; a state of that name is replaced
     there. `max_parallelism`: of a savepoint without one; the job may have another. The rows are in memory.
-    Raises UsageError if they are no such state, or do not fit the base.
+
+    The state of process functions needs no base. That of a reduce or of windows does, and `rows` are such as
+    `read_state` gives of the table `state` (`reduced`, `windows`, `panes`, `spans`): all columns, and the
+    rows of all keys. Raises UsageError if rows are no such state, or do not fit the base.
     """
     store = open_store(path_text(target))
     check_is_free(store)
-    where = f"state {state!r} of {operator!r}"
-    distinct, values = grouped(_table(rows), keys, kind, where)
-    savepoint_id = uuid.uuid4().hex[:16]
+    table, savepoint_id = _table(rows), uuid.uuid4().hex[:16]
+    grouped_rows = None if base is not None else _grouped(table, operator, state, keys, kind)
     begun = begin(store, None if base is None else path_text(base), max_parallelism, savepoint_id)
-    manifest = begun.manifest
-    old = manifest.operators.get(operator)
+    try:
+        old = begun.manifest.operators.get(operator)
+        if old is not None and old.table != KEYS_TABLE:
+            made = replaced_table(store, begun.manifest, operator, state, table, keys, kind)
+        else:
+            given = grouped_rows or _grouped(table, operator, state, keys, kind)
+            made = _with_state(store, begun.manifest, operator, state, kind, given)
+    except OnceflowError:
+        store.delete([each for path in begun.manifest.paths() for each in (path, copy_path(path))])
+        raise
+    return finish(store, begun, made, savepoint_id)
+
+
+_Grouped = tuple[pa.RecordBatch, pa.Array]
+
+
+def _grouped(table: pa.Table, operator: str, state: str, keys: Sequence[str], kind: str) -> _Grouped:
+    return grouped(table, keys, kind, f"state {state!r} of {operator!r}")
+
+
+def _with_state(
+    store: CheckpointStore,
+    manifest: CheckpointManifest,
+    operator: str,
+    state: str,
+    kind: str,
+    given: _Grouped,
+) -> OperatorState:
+    """What a process function keeps with this state, its other ones as the base has them."""
+    distinct, values = given
     part = StatePart(state, kind, type_text(values.type), is_nullable=True)
-    described = _described(old, distinct, part, where)
+    old = manifest.operators.get(operator)
+    described = _described(old, distinct, part, f"state {state!r} of {operator!r}")
     merged = _merged(stored_rows(store, manifest, operator), distinct, values, state)
-    return finish(store, begun, OperatorState(operator, described, merged), savepoint_id)
+    return OperatorState(operator, described, merged)
 
 
 def _table(rows: Any) -> pa.Table:
@@ -79,7 +114,8 @@ def _table(rows: Any) -> pa.Table:
     elif isinstance(rows, Iterable) and not isinstance(rows, pa.Table):
         table = pa.Table.from_batches(list(rows))
     if isinstance(table, pa.Table):
-        return table.cast(pa.schema([field.with_type(usual_type(field.type)) for field in table.schema]))
+        usual = pa.schema([field.with_type(usual_type(field.type)) for field in table.schema])
+        return table if usual == table.schema else table.cast(usual)
     raise UsageError(f"rows is a {type(rows).__name__}: give a pyarrow.Table, record batches, or a DataFrame")
 
 
@@ -90,8 +126,6 @@ def _described(
     columns = tuple(KeyColumn(field.name, type_text(field.type)) for field in keys.schema)
     if old is None:
         return StateDescription(PROCESS, KEYS_TABLE, columns, (part,))
-    if old.table != KEYS_TABLE:
-        raise UsageError(f"{where}: the base has a {old.kind} there: give a process function's uid")
     was, now = ([(key.name, key.type) for key in each] for each in (old.keys, columns))
     if was != now:
         shown = (", ".join(f"{name} {of}" for name, of in each) for each in (now, was))

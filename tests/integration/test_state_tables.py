@@ -110,3 +110,17 @@ def test_a_filter_on_the_key_reads_one_part(spark: Any, tmp_path: Path) -> None:
     others = every.where("state = 'm'")
     assert others.collect() == []
     assert others.rdd.getNumPartitions() == (1 if hasattr(datasource, "EqualTo") else 8), "Spark makes one"
+
+
+def test_spark_writes_windows_and_reduces_back(spark: Any, tmp_path: Path) -> None:
+    base = str(Path(__file__).parents[1] / "unit" / "changed_programs" / "golden_savepoint_5")
+    onceflow.register(spark)
+    for uid, state in (("tumbling", "windows"), ("sliding", "panes"), ("reduce", "reduced")):
+        rows = spark.read.format("onceflow-state").options(operator=uid, state=state).load(base)
+        target = rows.where("user != 'user-023'").write.format("onceflow-state").mode("append")
+        options = {"operator": uid, "state": state, "key_columns": "user", "base": base}
+        target.options(**options).save(str(tmp_path / uid))
+        with onceflow.read_state(base) as was, onceflow.read_state(tmp_path / uid) as now:
+            expected = [row for row in was.table(uid).read().to_pylist() if row["user"] != "user-023"]
+            found = now.table(uid).read().to_pylist()
+            assert sorted(map(repr, found)) == sorted(map(repr, expected))

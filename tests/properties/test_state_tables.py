@@ -21,7 +21,7 @@ from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
-from onceflow.runtime.state_tables import reader, shapes
+from onceflow.runtime.state_tables import reader, shapes, stored_counts
 from onceflow.runtime.state_tables.reader import StoredState
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
@@ -93,7 +93,13 @@ def rows_of(table: pa.Table) -> list[Row]:
 # --- Process functions ----------------------------------------------------------------------------
 
 FORGOTTEN: Any = [[Op("a", 0, "put", 1, 10), Op("b", 1, "add", 3, 10)], [Op("a", 0, "remove", 1, 10)]]
-ITEMS: Any = [[Op("a", 1, "append", n, 10) for n in range(3)], ("restore", 3), [Op("a", 1, "timer", 3, 9)]]
+ITEMS: Any = [
+    [Op("a", 1, "append", n, 10) for n in range(3)],
+    ("restore", 3),
+    [Op("a", 1, "timer", 3, 9)],
+    ("restore", 1),
+    *([Op(user, 0, "append", n, 10)] for n, user in enumerate("bcaba")),
+]
 
 
 def check_process(program: Any, state: StateBackend) -> None:
@@ -115,7 +121,26 @@ def check_process(program: Any, state: StateBackend) -> None:
     check(stored, "entries", [(*k, *entry) for k, of in keys.items() for entry in of.entries.items()], 2)
     check(stored, "items", [(*k, *item) for k, of in keys.items() for item in enumerate(of.items)], 2)
     check(stored, "timers", [(*k, t, "event") for k, of in keys.items() for t in of.timers], 2)
+    check_counts(stored, model)
     kept.harness.close()
+
+
+def check_counts(stored: StoredState, model: Model) -> None:
+    """From headers, where they tell: the same as from the rows, and as the model has it."""
+    everything = model.keys.values()
+    expected = {
+        "value": (sum(of.value is not None for of in everything), None),
+        "entries": (sum(bool(of.entries) for of in everything), sum(len(of.entries) for of in everything)),
+        "items": (sum(bool(of.items) for of in everything), sum(len(of.items) for of in everything)),
+    }
+    for is_read in (False, True):
+        (found,) = stored_counts.counted(stored._store, stored._manifest, is_read)
+        if found.not_counted:
+            assert not is_read
+            assert any(len(handle.files["keys"]) > 1 for handle in stored._manifest.states)
+            continue
+        assert {part.name: (part.rows, part.items) for part in found.parts} == expected
+        assert (found.event_timers, found.processing_timers) == (sum(len(of.timers) for of in everything), 0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -213,7 +238,13 @@ def first_group_only(handle: Any, table: str, chosen: Any) -> Any:
     )
 
 
+def read_as_sums(files: Any, handle: Any, table: str, wanted: Any) -> Any:
+    each = [stored_counts.places_and_nulls(files._store, file) for file in handle.files[table]]
+    return {p: tuple(map(sum, zip(*(of[p] for of in each), strict=True))) for p in each[0]}
+
+
 MUTANTS = [
+    (Mutant("counts of increments are added up", [(stored_counts, "_read", read_as_sums)]), False),
     (Mutant("earlier rows are read as well", [(state_files, "merged", one_after_the_other)]), True),
     (Mutant("other key groups are read", [(reader, "_groups", first_group_only)]), True),
     (

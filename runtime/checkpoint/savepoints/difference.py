@@ -23,6 +23,20 @@ class Change(Enum):
     MOVED = "moved"
 
 
+Counts = Mapping[str, Mapping[str, int]]
+"""How much there is of each state and of timers, by the operator's uid and then by name. An operator of which
+that is not known is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountDifference:
+    """How much there is of one state, or of timers. None: there is no such state."""
+
+    name: str
+    before: int | None
+    after: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class StateDifference:
     """One operator's table. Rows are keys, or keys and windows; None: it is not there."""
@@ -34,6 +48,8 @@ class StateDifference:
     rows_after: int | None
     details: Sequence[str] = ()
     """What has evolved, as `state 'last': value() as string -> value() as int64`."""
+    counts: Sequence[CountDifference] = ()
+    """Its states, by name, and its timers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +74,27 @@ class Difference:
     def is_none(self) -> bool:
         """Whether both hold the same kinds of state with as many rows, read up to the same offsets."""
         return all(
-            each.change is Change.SAME and each.rows_before == each.rows_after for each in self.states
+            each.change is Change.SAME
+            and each.rows_before == each.rows_after
+            and all(count.before == count.after for count in each.counts)
+            for each in self.states
         ) and all(each.change is Change.SAME for each in self.splits)
 
 
-def compare(before: CheckpointManifest, after: CheckpointManifest) -> Difference:
-    """From the manifests alone: no state is read."""
-    return Difference(list(_states(before, after)), list(_splits(before, after)))
+def compare(
+    before: CheckpointManifest,
+    after: CheckpointManifest,
+    counts_before: Counts | None = None,
+    counts_after: Counts | None = None,
+) -> Difference:
+    """From the manifests, and from counts of states if they are given: no state is read."""
+    counts = counts_before or {}, counts_after or {}
+    return Difference(list(_states(before, after, *counts)), list(_splits(before, after)))
 
 
-def _states(before: CheckpointManifest, after: CheckpointManifest) -> Iterator[StateDifference]:
+def _states(
+    before: CheckpointManifest, after: CheckpointManifest, counts_before: Counts, counts_after: Counts
+) -> Iterator[StateDifference]:
     rows_before, rows_after = _rows(before), _rows(after)
     for uid, table in sorted({*rows_before, *rows_after}):
         old, new = rows_before.get((uid, table)), rows_after.get((uid, table))
@@ -79,7 +106,23 @@ def _states(before: CheckpointManifest, after: CheckpointManifest) -> Iterator[S
         else:
             details = _evolved(before.operators.get(uid), after.operators.get(uid))
             change = Change.EVOLVED if details else Change.SAME
-        yield StateDifference(uid, table, change, old, new, details)
+        counts = list(_counts(uid, table, (before, after), (counts_before, counts_after)))
+        yield StateDifference(uid, table, change, old, new, details, counts)
+
+
+def _counts(
+    uid: str, table: str, manifests: Sequence[CheckpointManifest], counts: Sequence[Counts]
+) -> Iterator[CountDifference]:
+    """How much there is of each state of an operator in both, told with its table; nothing if that is not
+    known of one of them."""
+    described = [manifest.operators.get(uid) for manifest in manifests]
+    if not any(each is not None and each.table == table for each in described) or any(
+        each is not None and uid not in known for each, known in zip(described, counts, strict=True)
+    ):
+        return
+    before, after = (known.get(uid, {}) for known in counts)
+    for name in [*before, *(name for name in after if name not in before)]:
+        yield CountDifference(name, before.get(name), after.get(name))
 
 
 def _rows(manifest: CheckpointManifest) -> dict[tuple[str, str], int]:

@@ -6,9 +6,10 @@ import json
 import re
 import shutil
 import socket
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +20,7 @@ from onceflow.runtime.checkpoint.log import CheckpointCompleted, JobCreated, enc
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.savepoints.deleting import delete_savepoint, starts_from
+from onceflow.runtime.checkpoint.savepoints.difference import compare
 from onceflow.runtime.checkpoint.savepoints.folder import savepoint_at
 from onceflow.runtime.checkpoint.savepoints.pins import Pins, pinned_folder
 from onceflow.runtime.checkpoint.savepoints.savepoint import RECORD_NAME, decode_savepoint
@@ -34,6 +36,9 @@ from onceflow.runtime.environment.running_jobs import StartingJob
 from onceflow.runtime.errors import CorruptCheckpointError, UsageError
 from onceflow.runtime.operators.aggregation.aggregates import max_, sum_
 from onceflow.runtime.operators.assigners.tumbling import tumbling
+from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
+from onceflow.runtime.state.handles import ListState, ValueState
+from onceflow.runtime.state.overflow import StateOptions
 
 FIRST = (("ann", 5, 1.5, 1_000), ("bob", 7, 2.5, 2_000))
 LATER = (("ann", 1, 0.5, 9_000), ("end", 0, 0.0, 99_000))
@@ -182,11 +187,72 @@ def command(*arguments: str) -> tuple[int, str]:
 def test_what_is_in_it_is_shown(taken: Path) -> None:
     _, shown = command("show", str(taken))
     assert "of job 'job'" in shown
-    assert "total=sum_('amount') int64" in shown
+    assert re.search(r"op +│ total +│ sum_\('amount'\) +│ int64 +│ 2 rows", shown)
     told = json.loads(command("show", str(taken), "--json")[1])
     assert told["positions"] == {"src": {"all": {"next_offset": 2}}}
     assert [state["rows"] for state in told["states"] if state["uid"] == "op"] == [2]
     assert re.fullmatch("[0-9a-f]{8}", told["program"])
+
+
+class Note(NamedTuple):
+    user: str
+    amount: int
+
+
+class Noting(KeyedProcess[str, Any, Note]):
+    """Keeps amounts, and a timer of each kind for every amount; those by the clock don't fire in a test."""
+
+    amounts = ListState("amounts", int)
+    highest = ValueState("highest", int)
+
+    def process(self, record: Any, ctx: Ctx) -> Iterator[Note]:
+        self.amounts.add(record.amount)
+        if record.amount > 5:
+            self.highest.set(record.amount)
+        ctx.timers.event_time(1_000_000)
+        ctx.timers.processing_time((1 << 52) + record.amount)
+        yield Note(ctx.key, record.amount)
+
+
+def noting(stream: Any) -> Any:
+    return {"out": stream.key_by("user").process(Noting(), uid="notes")}
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_each_state_and_the_timers_of_each_kind_are_counted_without_the_program(
+    folder: Any, tmp_path: Path, backend: str
+) -> None:
+    rows = [("ann", 1, 0.0, 1_000), ("ann", 7, 0.0, 2_000), ("bob", 3, 0.0, 2_000)]
+    last = folder.run(noting, *rows, state=StateOptions(backend=backend)).result.last_checkpoint_id
+    store, a, b = open_store(str(folder.path)), tmp_path / "a", tmp_path / "b"
+    copy_savepoint(store, open_store(str(a)), ManualClock(), last)
+    last = folder.run(noting, ("cid", 8, 0.0, 3_000)).result.last_checkpoint_id
+    copy_savepoint(store, open_store(str(b)), ManualClock(), last)
+    told = json.loads(command("show", str(a), "--json", "--count")[1])
+    [notes] = told["operators"]
+    assert [(each["name"], each["kind"], each["rows"], each["items"]) for each in notes["states"]] == [
+        ("amounts", "list", 2, 3),
+        ("highest", "value", 1, None),
+    ]
+    assert (notes["timers"], notes["not_counted"]) == ({"event": 2, "processing": 3}, "")
+    assert "2 keys, 3 elements" in command("show", str(a), "--count")[1]
+    shown = command("diff", str(a), str(b), "--count")[1]
+    assert "amounts: 3 -> 4" in shown
+    assert "timers (processing time): 3 -> 4" in shown
+    told = json.loads(command("diff", str(a), str(b), "--json", "--count")[1])
+    [state] = [each for each in told["states"] if each["uid"] == "notes"]
+    assert {"name": "timers (event time)", "before": 2, "after": 3} in state["counts"]
+
+
+def test_the_same_keys_with_more_in_a_state_are_a_difference(folder: Any, tmp_path: Path) -> None:
+    places = [tmp_path / name for name in "ab"]
+    for place in places:
+        last = folder.run(noting, ("ann", 1, 0.0, 1_000)).result.last_checkpoint_id
+        copy_savepoint(open_store(str(folder.path)), open_store(str(place)), ManualClock(), last)
+    manifests = [savepoint_at(str(place)).read().manifest for place in places]
+    counts = [{"notes": {"amounts": n}} for n in (1, 2)]
+    assert not compare(*manifests, *counts).is_none
+    assert [each.counts for each in compare(*manifests, counts[0], {}).states] == [[]]
 
 
 # --- Pinned in the job's own folder ---

@@ -206,7 +206,7 @@ def test_what_does_not_fit_the_base_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the key is user int64, and in the base user string: cast"):
         onceflow.write_state(target, "process", "n", numbers, keys=["user"], base=base)
     texts = pa.table({"user": ["a"], "value": [77]})
-    with pytest.raises(UsageError, match="the base has a window aggregate there: give a process"):
+    with pytest.raises(UsageError, match="'tumbling' has no state 'n': use 'windows'"):
         onceflow.write_state(target, "tumbling", "n", texts, keys=["user"], base=base)
     with pytest.raises(UsageError, match="has max_parallelism 8, not 128: leave it out"):
         onceflow.write_state(target, "o", "n", texts, keys=["user"], base=base, max_parallelism=128)
