@@ -50,12 +50,13 @@ class TableSource:
         return SplitState(SPLIT, {"next_row": next_row, "last": last})
 
     def open_enumerator(self, job: str, clock: Clock) -> FixedSplits:
-        return FixedSplits([self.position(0)], self._check)
+        return FixedSplits([self.position(0)], self.check)
 
     def open_reader(self, context: ReaderContext) -> TableReader:
         return TableReader(self, context)
 
-    def _check(self, splits: Sequence[SplitState]) -> None:
+    def check(self, splits: Sequence[SplitState]) -> None:
+        """Raises DataLossError for a position that does not fit the table as it is now."""
         for split in splits:
             next_row = split.position["next_row"]
             if next_row > len(self.table):
@@ -82,6 +83,7 @@ class TableReader:
         self._is_paused = self._is_finished = False
 
     def add_splits(self, splits: Sequence[SplitState]) -> None:
+        self._source.check(splits)  # the driver checks those only that were not read to their end
         for split in splits:
             self._next_row = split.position["next_row"]
 

@@ -54,3 +54,6 @@ def test_a_program_with_other_rows_is_refused(now: pa.Table, sentence: str) -> N
     TableSource(TABLE).open_enumerator("job", ManualClock()).check_restored([at_two])
     with pytest.raises(DataLossError, match=sentence):
         TableSource(now).open_enumerator("job", ManualClock()).check_restored([at_two])
+    reader = TableSource(now).open_reader(ReaderContext("job", "rows", 0, 1, ManualClock()))
+    with pytest.raises(DataLossError, match=sentence):  # of a split that was read to its end
+        reader.add_splits([at_two])
