@@ -30,7 +30,7 @@ from onceflow.runtime.errors import Fenced, Indeterminate, Retryable
 from onceflow.runtime.exchange.channel_watermarks import ChannelWatermarks
 from onceflow.runtime.operators.operator import FrozenState, Operator
 from onceflow.runtime.records import Barrier, Watermark
-from onceflow.runtime.slot import group, tasks
+from onceflow.runtime.slot import assignments, tasks
 from onceflow.runtime.slot.group import SlotGroup
 from onceflow.runtime.slot.tasks import SlotBuilder
 from onceflow.runtime.state.key_groups import key_group_range
@@ -235,7 +235,7 @@ STALE = (
 )
 MUTANTS: Sequence[Mutant] = (
     Mutant("commit before persist", [(Coordinator, "_persist", _commit_before_persist)], {EARLY}, False),
-    Mutant("no re-commit after recovery", [(group, "assign", _forget_committables)], {LOST}),
+    Mutant("no re-commit after recovery", [(assignments, "assign", _forget_committables)], {LOST}),
     Mutant("ledger read before init", [(SimSinkWriter, "_commit_once", _ledger_before_init)], {DOUBLED}),
     Mutant("no alignment", [(sim_slot, "Alignment", _never_aligned)], {LOST, DOUBLED, STATE}, False),
     Mutant(
@@ -299,7 +299,7 @@ MUTANTS: Sequence[Mutant] = (
         [(recovery, "_latest", _one_before_the_latest)],
         {LOST, DOUBLED, OFFSETS},
     ),
-    Mutant("state not redistributed at a rescale", [(group, "assign", _own_state_only)], {STATE}),
+    Mutant("state not redistributed at a rescale", [(assignments, "assign", _own_state_only)], {STATE}),
     Mutant(
         "output of an aborted checkpoint dropped",
         [(SimSinkWriter, "pre_commit", _rows_since_the_last_barrier)],
