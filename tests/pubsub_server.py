@@ -122,7 +122,8 @@ def built() -> Path:
         Path(folder, "main.go").write_text(_MAIN)
         environment = {**os.environ, "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
         made = subprocess.run(
-            [_GO, "build", "-o", "pstest", "."],
+            # Compiled for a few tests: not optimised, without what a debugger reads.
+            [_GO, "build", "-gcflags=all=-N -l", "-ldflags=-s -w", "-o", "pstest", "."],
             cwd=folder,
             env=environment,
             capture_output=True,

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from tests.covered import Covered
 from tests.covered_elsewhere import COVERED
+from tests.source_facts import docstrings, facts, nodes, tree, unbounded_clients
 from tests.untested_modules import untested
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -89,54 +89,6 @@ def python_files(*folders: str) -> list[Path]:
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
-
-
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), str(path))
-
-
-def functions(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(module):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
-
-
-def imports(module: ast.Module) -> Iterator[tuple[int, str]]:
-    """(relative level, dotted name) of everything imported, wherever in the file."""
-    for node in ast.walk(module):
-        if isinstance(node, ast.Import):
-            yield from ((0, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.level, node.module or ""
-
-
-CLIENTS = {"AdminClient", "Consumer", "KafkaAdminClient", "Producer"}
-SETTINGS = {"admin", "assigned_consumer", "consumer", "kafka_python", "producer"}
-"""What makes the settings of a client: they keep it from storming at the port of a dead broker."""
-
-
-def unbounded_clients(module: ast.Module) -> set[str]:
-    """Calls that make a Kafka client of other settings than what KafkaOptions gives, as they are written."""
-
-    def is_bounded(node: ast.expr | None) -> bool:
-        return isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in SETTINGS
-
-    named = {
-        ast.unparse(node.targets[0])
-        for node in ast.walk(module)
-        if isinstance(node, ast.Assign) and is_bounded(node.value)
-    }
-    calls = [
-        node
-        for node in ast.walk(module)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in CLIENTS
-    ]
-    given = [(call, [*call.args, *(keyword.value for keyword in call.keywords)]) for call in calls]
-    return {
-        ast.unparse(call)
-        for call, values in given
-        if not (len(values) == 1 and (is_bounded(values[0]) or ast.unparse(values[0]) in named))
-    }
 
 
 # --- Layers -------------------------------------------------------------------------------------------
@@ -214,7 +166,7 @@ def test_imports_are_absolute_and_by_one_name() -> None:
     wrong = [
         f"{name_of(path)}: {'.' * level}{name}"
         for path in python_files(*ALL)
-        for level, name in imports(tree(path))
+        for level, name in facts(path).imports
         if level > 0 or name.split(".")[0] in {"connectors", "runtime", "sinks"}
     ]
     assert not wrong
@@ -238,24 +190,20 @@ def test_files_are_short() -> None:
 
 def test_functions_are_short() -> None:
     too_long = {
-        f"{name_of(path)}:{node.name}": length
+        f"{name_of(path)}:{name}": length
         for path in python_files(*ALL)
-        for node in functions(tree(path))
-        if (length := (node.end_lineno or 0) - node.lineno + 1)
-        > LONG_FUNCTIONS.get(f"{name_of(path)}:{node.name}", FUNCTION_LINES)
+        for name, length in facts(path).lengths
+        if length > LONG_FUNCTIONS.get(f"{name_of(path)}:{name}", FUNCTION_LINES)
     }
     assert not too_long
 
 
 def test_functions_have_few_parameters() -> None:
     too_many = {
-        f"{name_of(path)}:{node.name}": len(names)
+        f"{name_of(path)}:{name}": count
         for path in python_files(*PRODUCTION)
-        for node in functions(tree(path))
-        if len(
-            names := [a.arg for a in (*node.args.args, *node.args.kwonlyargs) if a.arg not in ("self", "cls")]
-        )
-        > PARAMETERS
+        for name, count in facts(path).parameters
+        if count > PARAMETERS
     }
     assert not too_many.keys() - MANY_PARAMETERS
 
@@ -270,7 +218,7 @@ def test_modules_are_named_by_what_they_do() -> None:
 
 
 def test_each_module_says_what_it_is() -> None:
-    silent = [name_of(path) for path in python_files(*PRODUCTION) if not ast.get_docstring(tree(path))]
+    silent = [name_of(path) for path in python_files(*PRODUCTION) if not facts(path).says_what_it_is]
     assert not silent
 
 
@@ -279,25 +227,15 @@ SHORT = re.compile(r"(?:After|At|Before|Behind|Between|For|From|In|On|Over|Under
 """Begins what is half a sentence: the other half is the name above it, which a stranger has not read so."""
 
 
-def docstrings(module: ast.Module) -> Iterator[str]:
-    """All of a module: its own, those of classes and functions, and those below constants and fields."""
-    for node in ast.walk(module):
-        body = getattr(node, "body", None)
-        for statement in body if isinstance(body, list) else ():
-            match statement:
-                case ast.Expr(ast.Constant(str(text))):
-                    yield text
-
-
 def test_docstrings_are_whole_sentences() -> None:
-    planted = ast.parse('def f():\n "Of a batch."\nA = 1\n"""The latest time.\n\nOf a batch."""')
+    planted = nodes('def f():\n "Of a batch."\nA = 1\n"""The latest time.\n\nOf a batch."""')
     assert list(map(bool, map(FRAGMENT.match, docstrings(planted)))) == [False, True]
     assert [*map(bool, map(SHORT.match, ["In ms.", "From a to b; in order.", "For a: b."]))] == [1, 1, 0]
     wrong = [
         f"{name_of(path)}: {found[0]}"
         for rule, folders in ((FRAGMENT, ALL), (SHORT, PRODUCTION))
         for path in python_files(*folders)
-        for found in map(rule.match, docstrings(tree(path)))
+        for found in map(rule.match, facts(path).docstrings)
         if found
     ]
     assert not wrong, (
@@ -343,13 +281,13 @@ def test_nothing_is_pickled_but_by_spark_and_for_states_that_ask_for_it() -> Non
         for path in python_files(*PRODUCTION)
         if "runtime/hosts/spark" not in name_of(path)
         and name_of(path) != "runtime/state/pickled_objects.py"
-        and any(name.split(".")[0] in picklers for _, name in imports(tree(path)))
+        and any(name.split(".")[0] in picklers for _, name in facts(path).imports)
     ]
     assert not wrong
 
 
 def test_every_kafka_client_has_the_settings_of_kafka_options() -> None:
-    planted = ast.parse(
+    planted = nodes(
         "AdminClient({'bootstrap.servers': 'a'}); Consumer(options.consumer({})); kafka.Producer(theirs)\n"
         "ours = options.admin(); AdminClient(ours); KafkaAdminClient(**kafka_python(options))"
     )
@@ -358,7 +296,7 @@ def test_every_kafka_client_has_the_settings_of_kafka_options() -> None:
     wrong = {
         name_of(path): found
         for path in python_files(*PRODUCTION)
-        if name_of(path) not in makes_none and (found := unbounded_clients(tree(path)))
+        if name_of(path) not in makes_none and (found := facts(path).unbounded_clients)
     }
     assert not wrong, "KafkaOptions bounds how often a client connects: its admin(), consumer(), producer()"
 
@@ -456,7 +394,7 @@ def test_every_import_is_declared() -> None:
     distributions = metadata.packages_distributions()
     missing = set()
     for path in python_files(*PRODUCTION):
-        for _, name in imports(tree(path)):
+        for _, name in facts(path).imports:
             top = name.split(".")[0]
             if top in sys.stdlib_module_names or top in {"onceflow", ""}:
                 continue

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.test_repository import name_of, python_files, tree
+from tests.source_facts import tree
+from tests.test_repository import name_of, python_files
 
 
 def sleeps(module: ast.Module) -> set[str]:

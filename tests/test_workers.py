@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from tests.workers import RestOfFiles
+from tests.workers import RestOfFiles, import_share
 
 ROOT = Path(__file__).parent.parent
 
@@ -134,3 +135,23 @@ def test_without_it_the_run_would_never_end() -> None:
     """The mutant: xdist's own. Once it comes to an end, `RestOfFiles` can go."""
     with pytest.raises(Endless):
         died_once(LoadFileScheduling)
+
+
+def test_each_module_is_imported_by_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong in one keeps no other from being imported."""
+    folder = tmp_path / "shared_tests"
+    (folder / "unit").mkdir(parents=True)
+    skips = "import pytest\npytest.skip('not here', allow_module_level=True)\n"
+    for name, text in {"a": "", "b": "1 / 0\n", "c": skips, "unit/test_d": "", "unit/test_e": ""}.items():
+        (folder / f"{name if '/' in name else f'test_{name}'}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    shares = [import_share(folder, number, 2) for number in range(2)]
+    wanted = ["test_a", "test_b", "test_c", "unit.test_d", "unit.test_e"]
+    assert sorted(shares[0] + shares[1]) == [f"shared_tests.{name}" for name in wanted]
+    imported = {f"shared_tests.{name}" for name in wanted if name[-1] not in "bc"}
+    assert imported <= sys.modules.keys()
+    assert not {"shared_tests.test_b", "shared_tests.test_c"} & sys.modules.keys()
+
+
+def test_a_module_that_was_imported_is_the_one_that_is_collected() -> None:
+    assert vars(importlib.import_module("tests.test_workers")) is globals()

@@ -147,6 +147,7 @@ def test_what_is_known_of_a_record_comes_beside_it(plain: KinesisServer) -> None
         deadline = time.monotonic() + WAIT_S
         while (fetch := reader.poll(0, 10)) is None:
             assert time.monotonic() < deadline
+            threading.Event().wait(0.002)
         (found,) = fetch.records.to_pylist()
     assert (found["n"], found["partition_key"], found["shard"]) == (7, "k7", "shardId-000000000000")
     assert found["arrival_time"] >= before
@@ -172,6 +173,7 @@ def test_a_start_at_a_time_reads_what_arrived_from_then_on(plain: KinesisServer)
         deadline = time.monotonic() + WAIT_S
         while (fetch := reader.poll(0, 10)) is None:
             assert time.monotonic() < deadline
+            threading.Event().wait(0.002)
         assert fetch.at_end
         assert not fetch.records.num_rows
 
@@ -250,6 +252,7 @@ def test_what_is_no_row_ends_the_job_or_goes_to_the_dead_letters(plain: KinesisS
         deadline = time.monotonic() + WAIT_S
         while (fetch := reader.poll(0, 10)) is None:
             assert time.monotonic() < deadline
+            threading.Event().wait(0.002)
     (letter,) = fetch.dead_letters.to_pylist()
     assert (letter["topic"], letter["key"], letter["value"]) == (stream, b"k", b"nothing")
     assert fetch.records.to_pylist() == [{"n": 1}]

@@ -242,6 +242,7 @@ def test_what_is_no_row_ends_the_job_or_goes_to_the_dead_letters(server: NifiSer
         deadline = time.monotonic() + WAIT_S
         while (fetch := reader.poll(0, 10)) is None or fetch.dead_letters is None:
             assert time.monotonic() < deadline
+            threading.Event().wait(0.002)
         (letter,) = fetch.dead_letters.to_pylist()
     assert (letter["key"], letter["value"]) == (its_id.encode(), b'{"n": 1}')
 

@@ -305,6 +305,7 @@ def poll_some(reader: Any) -> Any:
     deadline = time.monotonic() + WAIT_S
     while (fetch := reader.poll(0, 100)) is None:
         assert time.monotonic() < deadline
+        threading.Event().wait(0.002)
     return fetch
 
 

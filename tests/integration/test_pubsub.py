@@ -158,6 +158,7 @@ def test_what_is_no_row_ends_the_job_or_goes_to_the_dead_letters(server: PubSubS
         deadline = time.monotonic() + WAIT_S
         while (fetch := reader.poll(0, 10)) is None or fetch.dead_letters is None:
             assert time.monotonic() < deadline
+            threading.Event().wait(0.002)
         (letter,) = fetch.dead_letters.to_pylist()
     assert (letter["key"], letter["value"]) == (message_id.encode(), b'{"n": 1}')
 
@@ -189,6 +190,7 @@ def test_a_subscription_that_is_quiet_is_told_once_so_that_it_may_be_idle(server
         deadline = time.monotonic() + WAIT_S
         while (fetch := reader.poll(0, 10)) is None:
             assert time.monotonic() < deadline
+            threading.Event().wait(0.002)
         assert fetch.at_end == {f"projects/shop/subscriptions/{name}"}
         threading.Event().wait(1.2)
         assert reader.poll(0, 10) is None

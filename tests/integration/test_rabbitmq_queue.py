@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -141,6 +142,7 @@ def test_what_is_no_row_ends_the_job_or_goes_to_the_dead_letters(server: RabbitS
         deadline = time.monotonic() + WAIT_S
         while (fetch := reader.poll(0, 10)) is None:
             assert time.monotonic() < deadline
+            threading.Event().wait(0.002)
         (letter,) = fetch.dead_letters.to_pylist()
     assert (letter["topic"], letter["key"], letter["value"]) == (queue, b"m1", b'{"n": 1}')
     with closing(open_reader(strict)) as reader:

@@ -229,6 +229,7 @@ def test_a_quiet_stream_is_told_to_be_at_its_end(server: RabbitServer) -> None:
         deadline = time.monotonic() + WAIT_S
         while (fetch := reader.poll(0, 10)) is None:
             assert time.monotonic() < deadline
+            threading.Event().wait(0.002)
             threading.Event().wait(0.02)
         assert fetch.at_end == {stream}
 
@@ -338,6 +339,7 @@ def test_what_is_no_row_ends_the_job_or_goes_to_the_dead_letters(server: RabbitS
         deadline = time.monotonic() + WAIT_S
         while (fetch := reader.poll(0, 10)) is None:
             assert time.monotonic() < deadline
+            threading.Event().wait(0.002)
         (letter,) = fetch.dead_letters.to_pylist()
     assert (letter["topic"], letter["offset"], letter["value"]) == (stream, 0, b'{"n": 1}')
 

@@ -10,7 +10,7 @@ from typing import cast
 
 from onceflow.runtime.contracts import AcknowledgingReader, Source, SourceReader, SplitState
 from onceflow.runtime.testing.conformance import quotations
-from onceflow.runtime.testing.conformance.checking import DEADLINE_S, through_json
+from onceflow.runtime.testing.conformance.checking import DEADLINE_S, polled, through_json
 from onceflow.runtime.testing.conformance.sources import initial_splits, open_reader, read
 
 
@@ -113,7 +113,7 @@ def read_some(case: QueueUnderTest, splits: Sequence[SplitState]) -> tuple[Sourc
     reader.add_splits(splits)
     fetch = None
     while fetch is None or not fetch.records.num_rows:
-        fetch = reader.poll(100, 1)
+        fetch = polled(reader, 1)
     return reader, Counter(repr(row) for row in fetch.records.to_pylist())
 
 
@@ -124,7 +124,7 @@ def read_rest(reader: SourceReader) -> Counter[str]:
     deadline = time.monotonic() + DEADLINE_S
     while open_splits:
         assert time.monotonic() < deadline, f"not finished after {DEADLINE_S} s: {open_splits}"
-        if (fetch := reader.poll(100, 1_000)) is not None:
+        if (fetch := polled(reader, 1_000)) is not None:
             rows.update(repr(row) for row in fetch.records.to_pylist())
             open_splits -= fetch.finished
     return rows

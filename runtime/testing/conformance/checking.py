@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from onceflow.runtime.contracts import Committable, SplitState
+from onceflow.runtime.contracts import Committable, Fetch, SourceReader, SplitState
 
 DEADLINE_S = 120.0
+_NOTHING_S = 0.001
+
+
+def polled(reader: SourceReader, records_max: int) -> Fetch | None:
+    """What one poll brings. A reader that has nothing yet gets the processor for a moment: its threads bring
+    the rows, and a caller that polls without a pause would keep Python's lock from them."""
+    fetch = reader.poll(100, records_max)
+    if fetch is None:
+        time.sleep(_NOTHING_S)
+    return fetch
 
 
 def raises(kind: type[BaseException] | tuple[type[BaseException], ...], action: Callable[[], Any]) -> bool:

@@ -20,7 +20,7 @@ from onceflow.runtime.contracts import (
     SplitState,
 )
 from onceflow.runtime.testing.conformance import quotations
-from onceflow.runtime.testing.conformance.checking import through_json
+from onceflow.runtime.testing.conformance.checking import polled, through_json
 from onceflow.runtime.testing.conformance.sources import initial_splits, open_reader, read
 
 
@@ -184,7 +184,7 @@ def fetches(source: Source) -> list[Fetch]:
     found: list[Fetch] = []
     left = {split.split_id for split in splits}
     while left:
-        if (fetch := reader.poll(100, 1_000)) is not None:
+        if (fetch := polled(reader, 1_000)) is not None:
             found.append(fetch)
             left -= fetch.finished
     reader.close()

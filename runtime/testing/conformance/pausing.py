@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from onceflow.runtime.contracts import PausableReader, PausableSource, Source, SourceReader
 from onceflow.runtime.testing.conformance import quotations
-from onceflow.runtime.testing.conformance.checking import DEADLINE_S
+from onceflow.runtime.testing.conformance.checking import DEADLINE_S, polled
 from onceflow.runtime.testing.conformance.sources import initial_splits, open_reader, read
 
 
@@ -46,7 +46,7 @@ def each_split_may_be_paused_between_any_two_polls(source: Source) -> None:
     while left:
         assert time.monotonic() < deadline, f"not finished: {left}"
         reader.pause_splits(left[:-1])
-        fetch = reader.poll(100, 1)
+        fetch = polled(reader, 1)
         reader.resume_splits(left[:-1])
         if fetch is not None:
             rows.update(repr(row) for row in fetch.records.to_pylist())
@@ -78,7 +78,7 @@ def read_until_finished(reader: SourceReader, splits: set[str], untouched: set[s
     deadline = time.monotonic() + DEADLINE_S
     while splits - finished:
         assert time.monotonic() < deadline, f"not finished: {splits - finished}"
-        fetch = reader.poll(100, 7)
+        fetch = polled(reader, 7)
         if fetch is None:
             continue
         heard = {fetch.splits[index] for index in set(fetch.row_split.tolist())}

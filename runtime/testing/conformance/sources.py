@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Fetch, ReaderContext, Source, SourceReader, SplitState
 from onceflow.runtime.testing.conformance import quotations
-from onceflow.runtime.testing.conformance.checking import DEADLINE_S, through_json
+from onceflow.runtime.testing.conformance.checking import DEADLINE_S, polled, through_json
 
 ASKED = (1_000, 1, 7)
 """The numbers of records that a source is polled for, in turn."""
@@ -102,7 +102,7 @@ def read(
     while open_splits - finished and (polls_max is None or polls < polls_max):
         assert time.monotonic() < deadline, f"not finished after {DEADLINE_S} s: {open_splits - finished}"
         asked = ASKED[polls % len(ASKED)]
-        fetch = reader.poll(100, asked)
+        fetch = polled(reader, asked)
         if fetch is None:
             continue
         polls += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -176,6 +177,7 @@ def test_a_server_that_says_that_nothing_comes_any_more_finishes_the_split(serve
     deadline = time.monotonic() + DEADLINE_S
     while (fetch := reading.reader.poll(0, 1)) is None:
         assert time.monotonic() < deadline
+        threading.Event().wait(0.002)
     assert fetch.finished == {f"{server.url}/events"}
     assert reading.reader.poll(0, 1) is None
 

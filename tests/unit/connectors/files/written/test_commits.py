@@ -7,6 +7,7 @@ durable checkpoint promised, and writes anew what came behind it. Files go on ov
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -96,8 +97,17 @@ class Folder:
         return RenamedStore(calls(LocalFiles()), str(self.path), str(hidden))
 
     def files(self) -> dict[str, bytes]:
-        found = (p for p in self.path.rglob("*.jsonl") if HIDDEN not in p.parts)
-        return {str(path.relative_to(self.path)): path.read_bytes() for path in found}
+        return dict(self._files_below(str(self.path), ""))
+
+    def _files_below(self, folder: str, inside: str) -> Iterator[tuple[str, bytes]]:
+        """The names and contents of files. Each folder is listed once: somebody looks a hundred thousand
+        times here, and Path.rglob lists it three times."""
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False) and entry.name != HIDDEN:
+                    yield from self._files_below(entry.path, f"{inside}{entry.name}/")
+                elif entry.name.endswith(".jsonl"):
+                    yield f"{inside}{entry.name}", Path(entry.path).read_bytes()
 
     def remove(self, name: str) -> None:
         (self.path / name).unlink()
