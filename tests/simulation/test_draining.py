@@ -16,7 +16,7 @@ from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.stopping import Stopping
 from onceflow.runtime.control.messages import Assignment
-from onceflow.runtime.slot import group
+from onceflow.runtime.slot import assignments
 from onceflow.runtime.testing.checkers import Checker
 from onceflow.runtime.testing.choices import Choices, SeededChoices
 from onceflow.runtime.testing.mutation import Mutant, mutated
@@ -139,7 +139,7 @@ MUTANTS = (
     ),
     Mutant(
         "a drained checkpoint is gone on from",
-        [(group, "Assignment", _told_to_go_on)],
+        [(assignments, "Assignment", _told_to_go_on)],
         {Breach.LOG, Breach.OFFSETS, Breach.STATE, Breach.WRONG},
     ),
 )
