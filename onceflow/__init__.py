@@ -89,7 +89,8 @@ logging.getLogger("onceflow").addHandler(logging.NullHandler())
 
 tell_uncaught_errors()
 
-# What the methods of Job and Stream make sources and sinks with: the runtime itself knows no connector.
+# What the methods of Job and Stream make sources and sinks with: the runtime itself knows no connector, and
+# its API not what is built on it.
 built_in.offer(
     {
         "elements": "onceflow.connectors.collections.given_records:elements_source",
@@ -100,6 +101,7 @@ built_in.offer(
         "print": "onceflow.sinks.print:PrintSink",
         "collect": "onceflow.sinks.collect:CollectSink",
         "records": "onceflow.connectors.collections.given_records:records_source",
+        "sql": "onceflow.runtime.sql.entry:sql",
     }
 )
 

@@ -11,6 +11,14 @@ from tests.covered_connectors import CONNECTORS
 COVERED = (
     *CONNECTORS,
     Covered(
+        "SQL, by whole queries",
+        """unit/sql/test_statement unit/sql/test_sql_refusals properties/test_sql_expressions
+        properties/test_sql_windows""",
+        """aggregate_calls arithmetic canonical checks chosen_values comparing conversions entry grammar
+        grouped_select literals logic number_functions places projections refused_parts relations scalars
+        selects sql_types text_functions time_functions united_queries window_calls""",
+    ),
+    Covered(
         "what is remembered by key, in snapshots that build on each other too, and what may be declared",
         """properties/test_ttl properties/test_increments unit/operators/processing/test_key_memory
         unit/state/test_handles unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit""",

@@ -79,7 +79,7 @@ TYPES_OF_METHODS = (
     KeyedConnectedStreams,
     BroadcastConnectedStreams,
 )
-INSIDE = {"add", "new_uid", "collected"}
+INSIDE = {"add", "all_steps_or_none", "new_uid", "collected"}
 """Methods that the classes call among themselves."""
 
 

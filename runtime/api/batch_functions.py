@@ -46,5 +46,5 @@ def map_batches(
     aside = aside_of(on_error, uid, fn, stream.schema)
     build = always(uid, fn, operator, made, aside.policy)
     work = Call(build, reads, False, aside.is_wanted, behind_ms, aside.is_wanted)
-    rows = Rows(made, record_type, has_event_time)
+    rows = Rows(made, record_type, has_event_time, event_time)
     return stream._add(uid, f"map_batches {function_name(fn)}", work, rows, aside)

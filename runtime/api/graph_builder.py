@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.built_in_sources import BuiltInSources
 from onceflow.runtime.api.collected import Collected
 from onceflow.runtime.api.near_misses import no_such_name, source_advice
@@ -93,7 +95,8 @@ class JobGraphBuilder(BuiltInSources):
                 raise GraphError(
                     f"source {uid!r}: column {field.name!r} is dictionary-encoded: decode it first"
                 )
-        rows = Rows(source.schema, source.record_type, watermarks is not None)
+        event_time = None if watermarks is None else watermarks.event_time
+        rows = Rows(source.schema, source.record_type, watermarks is not None, event_time)
         rate = None if rate_limit is None else rate_per_s(rate_limit, f"source {uid!r}: rate_limit")
         if rate is not None and watermarks is not None and watermarks.idle_after_ms is not None:
             raise GraphError(
@@ -101,6 +104,26 @@ class JobGraphBuilder(BuiltInSources):
                 "unread, and they would be late: leave out idle_after= or rate_limit="
             )
         return self.add(Step(uid, name, Read(source, watermarks, rate), (), {MAIN: rows}, uid))
+
+    def sql(self, query: str, /, *, uid: str | None = None, **tables: Stream[Any]) -> Stream[Any]:
+        """The rows of a query over streams, which it reads as tables by the names given here:
+        `job.sql("SELECT user, amount * 2 AS twice FROM visits", visits=stream)`. What there is: docs/sql.md.
+
+        `uid`: of the query's window, whose state belongs to it; of further ones it is the beginning. Raises
+        GraphError with line and column for what is wrong or not supported, and UsageError without sqlglot:
+        `pip install 'onceflow[sql]'`, where the graph is built.
+        """
+        return cast("Stream[Any]", built_in("sql")(self, query, tables, uid))
+
+    @contextmanager
+    def all_steps_or_none(self) -> Iterator[None]:
+        """Steps that are added here are taken back if one of them can't be made."""
+        steps, uids = len(self._steps), len(self._derived_uids)
+        try:
+            yield
+        except BaseException:
+            del self._steps[steps:], self._derived_uids[uids:]
+            raise
 
     def build(self) -> JobGraph:
         """The graph that runs. Raises GraphError for a stream that ends nowhere."""

@@ -40,7 +40,7 @@ from onceflow.runtime.contracts import Sink
 from onceflow.runtime.contracts.lookup import Lookup
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained_methods
-from onceflow.runtime.graph.columns import ColumnCheck
+from onceflow.runtime.graph.columns import ColumnCheck, NamedColumns
 from onceflow.runtime.graph.functions import (
     batch_reader,
     record_reader,
@@ -353,11 +353,9 @@ class Stream(Generic[T]):
     # --- How steps are made ---
 
     def _columns(
-        self, uid: str, name: str, columns: list[tuple[str, pl.Expr]], record_type: type | None = None
+        self, uid: str, name: str, columns: NamedColumns, record_type: type | None = None
     ) -> Stream[Any]:
-        check = ColumnCheck(uid, self.schema)
-        schema = pa.schema([check.field(n, e) for n, e in columns])
-        rows = Rows(schema, record_type, self._input.rows.has_event_time)
+        rows = ColumnCheck(uid, self.schema).rows(self._input.rows, columns, record_type)
         return self._add(uid, name, Express(Columns(tuple(columns))), rows)
 
     def _add(self, uid: str, name: str, work: Work, rows: Rows, aside: Aside = NO_ASIDE) -> Stream[Any]:

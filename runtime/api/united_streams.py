@@ -34,6 +34,8 @@ def united(stream: Stream[T], others: tuple[Stream[Any], ...]) -> Stream[T]:
         [f.with_nullable(any(r.schema.field(f.name).nullable for r in all_rows)) for f in stream.schema]
     )
     is_same = all(r.record_type is all_rows[0].record_type for r in all_rows)
-    rows = Rows(schema, all_rows[0].record_type if is_same else None, all_rows[0].has_event_time)
+    first = all_rows[0]
+    event_time = first.event_time if all(r.event_time == first.event_time for r in all_rows) else None
+    rows = Rows(schema, first.record_type if is_same else None, first.has_event_time, event_time)
     inputs = (stream._input, *(other._input for other in others))
     return stream._job.add(Step(uid, "union", Merge(), inputs, {MAIN: rows}, stream._input.step.anchor))

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from onceflow.runtime.contracts import PausableSource, Source, WatermarkStrategy
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.graph.steps import Input
+from onceflow.runtime.graph.steps import Input, Rows
 from onceflow.runtime.nearest import nearest
+from onceflow.runtime.operators.expressions import passed_on
 from onceflow.runtime.types.column_forms import form_of, outside_name, renamed
 from onceflow.runtime.types.plain_types import plain_type
 
@@ -25,6 +26,10 @@ _SAMPLES: Mapping[type[pl.DataType], list[Any]] = {
     pl.Date: [n if n is None else dt.date(2026, 1, n + 1) for n in _NUMBERS],
     pl.Datetime: [n if n is None else dt.datetime(2026, 1, n + 1) for n in _NUMBERS],
 }
+
+
+NamedColumns = list[tuple[str, pl.Expr]]
+"""Columns of the output, by name."""
 
 
 class ColumnCheck:
@@ -83,6 +88,15 @@ class ColumnCheck:
                 "chance; over rows of a stream compute in a window: key_by(...).window(...).aggregate(...)"
             )
         return pa.field(name, plain_type(column.to_arrow().type))
+
+    def rows(
+        self, before: Rows, columns: NamedColumns, record_type: type | None, event_time: str | None = None
+    ) -> Rows:
+        """The rows with these columns. `event_time`: the one that is computed to be the event time; without,
+        the one that was it, if it is among them as it is."""
+        schema = pa.schema([self.field(n, e) for n, e in columns])
+        event_time = event_time or passed_on(before.event_time, columns)
+        return Rows(schema, record_type, before.has_event_time, event_time)
 
     def predicate(self, expression: pl.Expr) -> None:
         """Raises GraphError unless the expression says true or false for each row."""

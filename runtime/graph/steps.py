@@ -168,6 +168,8 @@ class Rows:
     schema: pa.Schema
     record_type: type | None
     has_event_time: bool
+    event_time: str | None = None
+    """The column that has the event time of the rows as it is, if one is known to have it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

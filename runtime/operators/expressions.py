@@ -144,6 +144,15 @@ def frame_of(batch: pa.RecordBatch, columns: set[str]) -> pl.DataFrame:
     return frame
 
 
+def passed_on(column: str | None, expressions: Iterable[tuple[str, pl.Expr]]) -> str | None:
+    """The name under which a column goes on as it is; None: it does not."""
+    for name, expression in expressions:
+        plain = expression.meta.undo_aliases()
+        if plain.meta.is_column() and plain.meta.output_name() == column:
+            return name
+    return None
+
+
 def _passed_through(steps: Sequence[Step], outputs: Sequence[str]) -> dict[str, str]:
     """Output columns that are input columns as they are, and which."""
     lineage = {name: name for name in outputs}
