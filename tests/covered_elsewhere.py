@@ -14,7 +14,7 @@ COVERED = (
         "SQL, by whole queries",
         """unit/sql/test_statement unit/sql/test_sql_refusals properties/test_sql_expressions
         properties/test_sql_windows""",
-        """aggregate_calls arithmetic canonical checks chosen_values comparing conversions entry grammar
+        """aggregate_calls arithmetic checks chosen_values comparing conversions entry grammar
         grouped_select literals logic number_functions places projections refused_parts relations scalars
         selects sql_types text_functions time_functions united_queries window_calls""",
     ),

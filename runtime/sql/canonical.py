@@ -10,6 +10,8 @@ from sqlglot import exp
 from onceflow.runtime.sql.grammar import StreamingSql
 
 _SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VALUES = ("NULL", "TRUE", "FALSE")
+"""Words that would be values without quotes."""
 
 
 def canonical(node: exp.Expr, alias: str | None) -> str:
@@ -20,5 +22,6 @@ def canonical(node: exp.Expr, alias: str | None) -> str:
         if alias is not None and len(column.parts) > 1 and first.name == alias:
             first.pop()
     for identifier in made.find_all(exp.Identifier):
-        identifier.set("quoted", not _SIMPLE.fullmatch(identifier.name))
+        is_plain = _SIMPLE.fullmatch(identifier.name) and identifier.name.upper() not in _VALUES
+        identifier.set("quoted", not is_plain)
     return str(made.unnest().sql(dialect=StreamingSql, comments=False))
