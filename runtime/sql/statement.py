@@ -32,8 +32,14 @@ def run_statement(
             raise GraphError(
                 f"job.sql(..., {name}=...): the stream belongs to another job: use that one's sql(...)"
             )
-    with job.all_steps_or_none():
-        return stream_of(Queries(tables, _uids(uid)), parsed(text))
+    try:
+        with job.all_steps_or_none():
+            return stream_of(Queries(tables, _uids(uid)), parsed(text))
+    except RecursionError as error:
+        raise GraphError(
+            "SQL: the query is nested too deeply, or has too long a chain of AND, OR, + or ||: write x IN (1, 2) "
+            "or CASE in place of a chain, or several calls of job.sql(...), each on the result of another"
+        ) from error
 
 
 def _uids(uid: str | None) -> Iterator[str | None]:
