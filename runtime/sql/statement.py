@@ -37,7 +37,7 @@ def run_statement(
             return stream_of(Queries(tables, _uids(uid)), parsed(text))
     except RecursionError as error:
         raise GraphError(
-            "SQL: the query is nested too deeply, or has too long a chain of AND, OR, + or ||: write x IN (1, 2) "
+            "SQL: the query is nested too deeply, or has too long a chain of AND, OR, + or ||: write x IN (1) "
             "or CASE in place of a chain, or several calls of job.sql(...), each on the result of another"
         ) from error
 
