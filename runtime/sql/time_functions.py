@@ -49,7 +49,7 @@ _LENGTHS = {
 }
 _IN_MS = {"SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000, "WEEK": 604_800_000}
 _MONTH_MS = 28 * 86_400_000
-"""Of the shortest: nothing that fits is refused."""
+"""The shortest one, so that nothing is refused that fits."""
 _LETTERS = {
     "yyyy": "%Y",
     "yy": "%y",
