@@ -326,6 +326,8 @@ def test_tables_are_streams_of_the_job() -> None:
         job.sql("SELECT user FROM v", v=[1])  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="give the query as a text"):
         job.sql(7, v=stream)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="uid= is a text"):
+        job.sql("SELECT user FROM uid", uid=stream)  # type: ignore[arg-type]
 
 
 WITHOUT_SQLGLOT = """
