@@ -34,3 +34,10 @@ def refuse_parts(node: exp.Expr, allowed: frozenset[str]) -> None:
         raise refusal(
             place, _INSTEAD.get(name, f"{word} is not supported in a query over streams: leave it out")
         )
+
+
+def refuse_column_names(node: exp.Expr) -> None:
+    """Raises GraphError for `AS t (a, b)`, which gives columns other names by their place."""
+    alias = node.args.get("alias")
+    if isinstance(alias, exp.TableAlias) and alias.columns:
+        raise refusal(node, f"{node.alias} (...) names columns by their place: name them in a SELECT, a AS b")

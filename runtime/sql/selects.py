@@ -19,7 +19,7 @@ from onceflow.runtime.sql.grammar import TableArgument
 from onceflow.runtime.sql.grouped_select import GroupedNames, grouped, grouping_of
 from onceflow.runtime.sql.places import refusal, shown
 from onceflow.runtime.sql.projections import projected
-from onceflow.runtime.sql.refused_parts import refuse_parts
+from onceflow.runtime.sql.refused_parts import refuse_column_names, refuse_parts
 from onceflow.runtime.sql.relations import Relation, TableNames, relation_of
 from onceflow.runtime.sql.scalars import Scalars
 from onceflow.runtime.sql.united_queries import united
@@ -75,10 +75,12 @@ class Queries:
             raise refusal(
                 with_, "WITH RECURSIVE is not supported: rows that go round are stream.iterate(...)"
             )
-        inner = self
+        inner, own = self, set[str]()
         for each in with_.expressions:
-            if each.args["alias"].columns:
-                raise refusal(each, f"name the columns of {each.alias} in its SELECT, as in SELECT a AS b")
+            refuse_column_names(each)
+            if str(each.alias) in own:
+                raise refusal(each, f"WITH has two queries called {each.alias}: give one another name")
+            own.add(str(each.alias))
             named = {**inner.named, str(each.alias): Named(each.this, inner)}
             inner = Queries(self.tables, self.uids, named)
         return inner
@@ -88,6 +90,7 @@ class Queries:
     def _source(self, node: exp.Expr) -> tuple[Relation, str | None]:
         """What FROM names, and the alias of it."""
         alias = node.alias or None
+        refuse_column_names(node)
         if isinstance(node, exp.Subquery):
             refuse_parts(node, frozenset(("this", "alias")))
             return self.relation(node.this), alias
@@ -104,6 +107,7 @@ class Queries:
     def _windows(self, call: exp.Anonymous) -> Relation:
         table, time, lengths = split_arguments(call)
         if isinstance(table, TableArgument):
+            refuse_parts(table.this, frozenset(("this",)))
             relation = self._table(table, table.this.name)
         elif isinstance(table, exp.Subquery | exp.Select):
             relation = self.relation(table)
