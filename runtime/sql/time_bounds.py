@@ -55,10 +55,15 @@ def bounds_in(node: exp.Expr, times: Times) -> Bounds | None:
             return None
         kind, ms = said
         if kind in (exp.GT, exp.GTE, exp.EQ):
-            made.narrow(ms + (kind is exp.GT), None)
+            made.narrow(_nearer(ms, int(kind is exp.GT)), None)
         if kind in (exp.LT, exp.LTE, exp.EQ):
-            made.narrow(None, ms - (kind is exp.LT))
+            made.narrow(None, _nearer(ms, -int(kind is exp.LT)))
     return made
+
+
+def _nearer(ms: int, by: int) -> int:
+    """The last time that is within an end."""
+    return ms + by
 
 
 def _comparisons(node: exp.Expr) -> Iterator[exp.Expr]:
