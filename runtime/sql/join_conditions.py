@@ -85,13 +85,13 @@ def use_times_as_keys(made: Conditions, left: Scope, right: Scope) -> None:
 
 
 def _key(node: exp.EQ, left: Scope, right: Scope) -> Key | None:
-    of_first, of_second = (_sides(each, left, right) for each in (node.this, node.expression))
+    of_first, of_second = (sides_in(each, left, right) for each in (node.this, node.expression))
     if (of_first, of_second) == ({0}, {1}):
         return Key(node.this, node.expression, node)
     return Key(node.expression, node.this, node) if (of_first, of_second) == ({1}, {0}) else None
 
 
-def _sides(node: exp.Expr, left: Scope, right: Scope) -> set[int]:
+def sides_in(node: exp.Expr, left: Scope, right: Scope) -> set[int]:
     """Of which sides the expression reads columns."""
     names = {each.parts[0].name for each in node.find_all(exp.Column)}
     return {n for n, side in enumerate((left, right)) if names & side.relation.columns.keys()}

@@ -19,9 +19,9 @@ def times_behind(
     ours, theirs = str(left.relation.event_time), str(right.relation.event_time)
     lower, upper = bounds
     names = []
-    if upper <= 0 and how in ("inner", "left"):
+    if _is_later(-upper) and how in ("inner", "left"):
         names.append(ours)
-    if lower >= 0 and how in ("inner", "right"):
+    if _is_later(lower) and how in ("inner", "right"):
         names.append(theirs)
     if left.relation.columns[ours].value.type != right.relation.columns[theirs].value.type:
         return names, {}
@@ -29,9 +29,14 @@ def times_behind(
     function, orders = "GREATEST", [(ours, theirs), (theirs, ours)]
     if how != "inner":  # the later one, if there is one: GREATEST would be null without
         function = "COALESCE"
-        orders = [(theirs, ours)] * (lower >= 0) + [(ours, theirs)] * (upper <= 0)
+        orders = [(theirs, ours)] * _is_later(lower) + [(ours, theirs)] * _is_later(-upper)
     calls = [(_call(function, pair), _call(function, [written[name] for name in pair])) for pair in orders]
     return names, {canonical(call, None): shown(as_written) for call, as_written in calls}
+
+
+def _is_later(ms: int) -> bool:
+    """Whether a time that is at least so far behind another one is the later of both."""
+    return ms >= 0
 
 
 def _call(function: str, names: list[str] | tuple[str, str]) -> exp.Expr:

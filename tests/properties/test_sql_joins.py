@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.operators.joins import interval_join
-from onceflow.runtime.sql import join_sides, joined_tables, time_bounds
+from onceflow.runtime.sql import join_sides, join_steps, joined_tables, time_bounds
 from onceflow.runtime.testing.mutation import Mutant, mutated
 from tests.sql_join_oracle import STOCK, TABLES, Tables
 from tests.sql_oracle import agree
 
 real_conditions, real_window, real_side = (
-    joined_tables._conditions,
-    joined_tables._window_column,
+    join_steps._conditions,
+    join_steps._window_column,
     join_sides._side,
 )
+real_filters = joined_tables.take_filters
 
 
 HOW = st.sampled_from(["JOIN", "INNER JOIN", "LEFT JOIN", "RIGHT OUTER JOIN", "FULL JOIN"])
@@ -209,7 +210,7 @@ MUTANTS = [
             "further conditions of an outer join are a filter behind it",
             [
                 (
-                    joined_tables,
+                    join_steps,
                     "_conditions",
                     lambda join, columns, rest: (
                         None,
@@ -220,6 +221,19 @@ MUTANTS = [
         ),
         IN_TIME,
         IN_TIME,
+    ),
+    (
+        Mutant("a condition of FULL JOIN comes before it", [(joined_tables, "PADDED", {"full": ()})]),
+        IN_TIME.replace("n <= m", "n > 1"),
+        IN_TIME.replace("n <= m", "n > 1"),
+    ),
+    (
+        Mutant(
+            "versions for which ON is not true are no versions",
+            [(joined_tables, "take_filters", lambda *given: real_filters(*given[:4], {0, 1}))],
+        ),
+        "SELECT id, m FROM o JOIN p FOR SYSTEM_TIME AS OF o.ts ON o.user = p.user AND m < 5",
+        "SELECT 2 AS id, 1 AS m WHERE FALSE UNION ALL SELECT 1, 0",
     ),
     (
         Mutant(
@@ -234,7 +248,7 @@ MUTANTS = [
             "the windows of a row that is not there are those of the other",
             [
                 (
-                    joined_tables,
+                    join_steps,
                     "_window_column",
                     lambda role, dtype, mark, windowing: real_window(role, dtype, None, windowing),
                 )
