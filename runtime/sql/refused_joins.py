@@ -65,7 +65,7 @@ def refuse_unbounded(node: exp.Join, given: Conditions, left: Scope, right: Scop
 
 
 def _of_join(left: Scope) -> str:
-    texts = left.relation.computed_times
+    time = next(iter(left.relation.computed_times.values()), None)
     return (
-        f" (of the first join it is {texts[0]}: make that a sub-query, with it AS a column)" if texts else ""
+        "" if time is None else f" (of the first join it is {time}: SELECT that AS a column in a sub-query)"
     )
