@@ -29,7 +29,7 @@ class Conditions:
     keys: list[Key] = field(default_factory=list)
     bounds: Bounds = field(default_factory=Bounds)
     timed: list[exp.Expr] = field(default_factory=list)
-    """Those that the bounds are made of."""
+    """The conditions that the bounds are made of."""
     windows: set[Role] = field(default_factory=set)
     """The columns of windows that have to be equal."""
     rest: list[exp.Expr] = field(default_factory=list)
@@ -77,7 +77,7 @@ def add_condition(made: Conditions, node: exp.Expr, left: Scope, right: Scope) -
 
 
 def use_times_as_keys(made: Conditions, left: Scope, right: Scope) -> None:
-    """Without another key, equal times are one."""
+    """Make equal times a key if there is no other one."""
     for node in made.timed:
         plain = isinstance(node, exp.EQ) and isinstance(node.this, exp.Column)
         if not made.keys and plain and isinstance(node.expression, exp.Column):
@@ -92,7 +92,7 @@ def _key(node: exp.EQ, left: Scope, right: Scope) -> Key | None:
 
 
 def sides_in(node: exp.Expr, left: Scope, right: Scope) -> set[int]:
-    """Of which sides the expression reads columns."""
+    """The sides whose columns the expression reads."""
     names = {each.parts[0].name for each in node.find_all(exp.Column)}
     return {n for n, side in enumerate((left, right)) if names & side.relation.columns.keys()}
 

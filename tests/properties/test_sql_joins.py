@@ -68,7 +68,7 @@ def judged(query: str, tables: Tables, parts: int = 1) -> None:
 def in_time(how: str, keys: str, bounds: str, rest: str, ms: tuple[int, int], in_where: bool) -> str:
     said = bounds.format(a=ms[0], b=ms[1])
     if in_where and how in ("JOIN", "INNER JOIN"):
-        return f"SELECT {COLUMNS} FROM o {how} p ON {keys} WHERE {rest} AND {said}"
+        return f"SELECT {COLUMNS} FROM o {how} p ON {keys} WHERE ({rest}) AND {said}"
     return f"SELECT {COLUMNS} FROM o {how} p ON {keys} AND {said} AND ({rest})"
 
 

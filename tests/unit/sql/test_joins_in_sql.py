@@ -67,7 +67,7 @@ def asked(query: str) -> str | None:
 
 
 def test_names() -> None:
-    """Of its own table, of the only one that has it, and * for all of one."""
+    """A column is found in its own table, in the only one that has it, and by * of one."""
     (row,) = rows(f"SELECT o.*, cents, p.ts AS paid FROM o JOIN p ON o.id = p.id AND {AFTER}")
     assert row == {"id": "a", "item": "tea", "ts": 0, "cents": 5, "paid": 1_500}
     (row,) = rows(f"SELECT x.id, y.ts FROM o AS x JOIN (SELECT id, ts FROM p) AS y ON x.id = y.id AND {AFTER}"
