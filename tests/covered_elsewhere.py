@@ -13,10 +13,11 @@ COVERED = (
     Covered(
         "SQL, by whole queries",
         """unit/sql/test_statement unit/sql/test_sql_refusals properties/test_sql_expressions
-        properties/test_sql_windows""",
+        properties/test_sql_windows properties/test_sql_joins unit/sql/test_joins_in_sql""",
         """aggregate_calls arithmetic checks chosen_values comparing conversions entry grammar
-        grouped_select literals logic number_functions places projections refused_parts relations scalars
-        selects sql_types text_functions time_functions united_queries window_calls""",
+        grouped_select join_conditions join_filters join_sides join_steps joined_names joined_tables
+        joined_times literals logic number_functions places projections refused_joins refused_parts relations
+        scalars selects sql_types text_functions time_functions time_bounds united_queries window_calls""",
     ),
     Covered(
         "what is remembered by key, in snapshots that build on each other too, and what may be declared",

@@ -109,9 +109,9 @@ class JobGraphBuilder(BuiltInSources):
         """The rows of a query over streams, which it reads as tables by the names given here:
         `job.sql("SELECT user, amount * 2 AS twice FROM visits", visits=stream)`. What there is: docs/sql.md.
 
-        `uid`: of the query's window, whose state belongs to it; of further ones it is the beginning. Raises
-        GraphError with line and column for what is wrong or not supported, and UsageError without sqlglot:
-        `pip install 'onceflow[sql]'`, where the graph is built.
+        `uid`: of the query's window or join, whose state belongs to it; of further ones it is the beginning.
+        Raises GraphError with line and column for what is wrong or not supported, and UsageError without
+        sqlglot: `pip install 'onceflow[sql]'`, where the graph is built.
         """
         return cast("Stream[Any]", built_in("sql")(self, query, tables, uid))
 

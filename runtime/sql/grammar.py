@@ -43,6 +43,10 @@ class _Parser(Parser):
             made.update_positions(self._prev)
         return made
 
+    def _negate_range(self, this: Any = None) -> Any:
+        """NOT LIKE is NOT of LIKE, as for BETWEEN and IN; sqlglot would make it a flag of LIKE."""
+        return this and self.expression(exp.Not(this=this))
+
     def _parse_lambda(self, alias: bool = False) -> Any:
         """One argument of a function; here it may be a table too."""
         if self._curr and self._curr.token_type == TokenType.TABLE and not self._is_call():

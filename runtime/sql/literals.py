@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.sql.scalars import Scalars
 
 _INT64 = range(-(1 << 63), 1 << 63)
+LONGEST_MS = 10_000 * 366 * 86_400_000
 _UNIT_MS: Mapping[str, int] = {
     "MILLISECOND": 1,
     "SECOND": 1_000,
@@ -46,6 +47,8 @@ def interval_ms(node: exp.Expr) -> int:
         length = Decimal(str(said.this)) * _UNIT_MS[name]
     except ArithmeticError as error:
         raise refusal(node, f"{shown(node)}: the length is no number: write INTERVAL '1' MINUTE") from error
+    if not length.is_finite() or abs(length) > LONGEST_MS:
+        raise refusal(node, f"{shown(node)} is longer than all times that there are: write a shorter one")
     if length != int(length):
         raise refusal(node, f"{shown(node)} is no whole number of milliseconds: write a longer one")
     return int(length)

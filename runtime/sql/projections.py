@@ -11,7 +11,6 @@ from sqlglot import exp
 from onceflow.runtime.sql.grouped_select import GroupedNames
 from onceflow.runtime.sql.places import refusal, shown
 from onceflow.runtime.sql.relations import (
-    NO_ROLES,
     OF_WINDOWS,
     Column,
     Relation,
@@ -109,4 +108,4 @@ def _computed(node: exp.Expr, scalars: Scalars, names: TableNames | GroupedNames
     value = scalars.typed(inner)
     if is_null(value.type):
         raise refusal(node, f"{shown(node)} has no type: CAST(NULL AS STRING), for instance")
-    return Column(value, names.roles(inner) if isinstance(names, GroupedNames) else NO_ROLES)
+    return Column(value, names.roles(inner))

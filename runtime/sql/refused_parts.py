@@ -9,9 +9,6 @@ from sqlglot import exp
 from onceflow.runtime.sql.places import refusal
 
 _INSTEAD: Mapping[str, str] = {
-    "joins": "joins are not supported in SQL yet: join streams with the API, key_by(...).join(...), "
-    "interval_join(...) "
-    "or temporal_join(...), and give the result to job.sql(...)",
     "laterals": "LATERAL is not supported: use flat_map(...) before job.sql(...)",
     "order": "rows of a stream have no end, so ORDER BY can't wait for the last one: leave it out",
     "limit": "LIMIT would keep rows by chance, since a stream has no order: leave it out, or count "
@@ -34,3 +31,10 @@ def refuse_parts(node: exp.Expr, allowed: frozenset[str]) -> None:
         raise refusal(
             place, _INSTEAD.get(name, f"{word} is not supported in a query over streams: leave it out")
         )
+
+
+def refuse_column_names(node: exp.Expr) -> None:
+    """Raises GraphError for `AS t (a, b)`, which gives columns other names by their place."""
+    alias = node.args.get("alias")
+    if isinstance(alias, exp.TableAlias) and alias.columns:
+        raise refusal(node, f"{node.alias} (...) names columns by their place: name them in a SELECT, a AS b")

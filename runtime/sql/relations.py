@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -14,8 +14,9 @@ from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.graph.columns import ColumnCheck, NamedColumns
 from onceflow.runtime.graph.steps import Express
 from onceflow.runtime.nearest import nearest
-from onceflow.runtime.operators.expressions import Columns
+from onceflow.runtime.operators.expressions import Columns, Keep
 from onceflow.runtime.operators.windows.new_spans import Window
+from onceflow.runtime.sql.canonical import canonical
 from onceflow.runtime.sql.places import refusal, shown
 from onceflow.runtime.sql.sql_types import Typed, type_name
 
@@ -66,6 +67,8 @@ class Relation:
     stream: Stream[Any]
     columns: Mapping[str, Column]
     windowing: Windowing | None = None
+    computed_times: Mapping[str, str] = field(default_factory=dict)
+    """Expressions that are the event time of the rows, by their canonical texts, as a query writes them."""
 
     @property
     def event_time(self) -> str | None:
@@ -75,7 +78,7 @@ class Relation:
     def without_windowing(self) -> Relation:
         """The same; nothing is known of windows any more."""
         plain = {name: replace(c, roles=c.roles - OF_WINDOWS) for name, c in self.columns.items()}
-        return Relation(self.stream, plain)
+        return replace(self, columns=plain, windowing=None)
 
 
 def relation_of(stream: Stream[Any]) -> Relation:
@@ -97,6 +100,15 @@ def selected(stream: Stream[Any], columns: NamedColumns, event_time: str | None 
     uid = stream._uid(None, "select")
     rows = ColumnCheck(uid, stream.schema).rows(stream._input.rows, columns, None, event_time)
     return stream._add(uid, "select", Express(Columns(tuple(columns))), rows)
+
+
+def kept(relation: Relation, condition: pl.Expr | None) -> Relation:
+    """The rows for which the condition is true."""
+    if condition is None:
+        return relation
+    stream = relation.stream
+    rows = stream._add(stream._uid(None, "where"), "where", Express(Keep(condition)), stream._input.rows)
+    return replace(relation, stream=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +133,8 @@ class TableNames:
                 "use them in SELECT and HAVING, and not in WHERE or inside an aggregate",
             )
         value = found.value
-        for field in fields:
-            value = _field(node, value, field)
+        for inner in fields:
+            value = _field(node, value, inner)
         return value
 
     def found(self, node: exp.Column) -> tuple[Column, list[str]]:
@@ -136,7 +148,9 @@ class TableNames:
         return self.relation.columns[name], fields
 
     def roles(self, node: exp.Expr) -> frozenset[Role]:
-        """What is known of a column that stands alone."""
+        """What is known of a column that stands alone, or of an expression that is the event time."""
+        if isinstance(node, exp.Anonymous) and canonical(node, self.alias) in self.relation.computed_times:
+            return frozenset((Role.EVENT_TIME,))
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return NO_ROLES
         found, fields = self.found(node)

@@ -11,21 +11,23 @@ from sqlglot import exp
 
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.graph.steps import Express
 from onceflow.runtime.nearest import nearest
-from onceflow.runtime.operators.expressions import Keep
 from onceflow.runtime.sql.aggregate_calls import aggregates_in
 from onceflow.runtime.sql.grammar import TableArgument
 from onceflow.runtime.sql.grouped_select import GroupedNames, grouped, grouping_of
+from onceflow.runtime.sql.join_conditions import conjuncts
+from onceflow.runtime.sql.joined_names import Scope, over_join
+from onceflow.runtime.sql.joined_tables import join_of
 from onceflow.runtime.sql.places import refusal, shown
 from onceflow.runtime.sql.projections import projected
-from onceflow.runtime.sql.refused_parts import refuse_parts
-from onceflow.runtime.sql.relations import Relation, TableNames, relation_of
+from onceflow.runtime.sql.refused_joins import refuse_join
+from onceflow.runtime.sql.refused_parts import refuse_column_names, refuse_parts
+from onceflow.runtime.sql.relations import Relation, TableNames, kept, relation_of
 from onceflow.runtime.sql.scalars import Scalars
 from onceflow.runtime.sql.united_queries import united
 from onceflow.runtime.sql.window_calls import split_arguments, table_function, with_windows
 
-_PARTS = frozenset(("expressions", "from_", "where", "group", "having", "distinct", "with_", "kind"))
+_PARTS = frozenset(("expressions", "from_", "where", "group", "having", "distinct", "with_", "kind", "joins"))
 
 
 @dataclass
@@ -75,24 +77,46 @@ class Queries:
             raise refusal(
                 with_, "WITH RECURSIVE is not supported: rows that go round are stream.iterate(...)"
             )
-        inner = self
+        inner, own = self, set[str]()
         for each in with_.expressions:
-            if each.args["alias"].columns:
-                raise refusal(each, f"name the columns of {each.alias} in its SELECT, as in SELECT a AS b")
+            refuse_column_names(each)
+            if str(each.alias) in own:
+                raise refusal(each, f"WITH has two queries called {each.alias}: give one another name")
+            own.add(str(each.alias))
             named = {**inner.named, str(each.alias): Named(each.this, inner)}
             inner = Queries(self.tables, self.uids, named)
         return inner
 
     # --- FROM ---
 
-    def _source(self, node: exp.Expr) -> tuple[Relation, str | None]:
+    def _from(self, select: exp.Select) -> tuple[exp.Select, Relation, str | None]:
+        """The query, what it reads, and the alias of that; of tables that are joined, as of one table."""
+        relation, alias = self._source(select.args["from_"].this)
+        joins = select.args.get("joins")
+        if not joins:
+            return select, relation, alias
+        where = select.args.get("where")
+        conditions = list(conjuncts(where.this)) if where else []
+        # Where rows without a partner come out, WHERE says nothing of which rows are partners.
+        is_inner = not any(join.args.get("side") for join in joins)
+        unused, scope = list(conditions) if is_inner else [], Scope.of(relation, alias)
+        for join in joins:
+            refuse_join(join)
+            source = self._source(join.this, frozenset(("version",)))
+            scope = join_of(join, scope, source, unused, lambda: next(self.uids))
+        for each in conditions:
+            scope.rewritten(each)  # a name may mean two columns only with the tables of later joins
+        return over_join(select, scope, unused if is_inner else conditions), scope.relation, None
+
+    def _source(self, node: exp.Expr, more: frozenset[str] = frozenset()) -> tuple[Relation, str | None]:
         """What FROM names, and the alias of it."""
         alias = node.alias or None
+        refuse_column_names(node)
         if isinstance(node, exp.Subquery):
             refuse_parts(node, frozenset(("this", "alias")))
             return self.relation(node.this), alias
         if isinstance(node, exp.Table):
-            refuse_parts(node, frozenset(("this", "alias")))
+            refuse_parts(node, frozenset(("this", "alias")) | more)
             call = table_function(node)
             if call is not None:
                 return self._windows(call), alias
@@ -104,6 +128,7 @@ class Queries:
     def _windows(self, call: exp.Anonymous) -> Relation:
         table, time, lengths = split_arguments(call)
         if isinstance(table, TableArgument):
+            refuse_parts(table.this, frozenset(("this",)))
             relation = self._table(table, table.this.name)
         elif isinstance(table, exp.Subquery | exp.Select):
             relation = self.relation(table)
@@ -135,7 +160,7 @@ class Queries:
             raise refusal(select, f"SELECT {select.args['kind']} is not supported: leave it out")
         if select.args.get("from_") is None:
             raise refusal(select, "a query needs FROM: which table do its rows come from?")
-        relation, alias = self._source(select.args["from_"].this)
+        select, relation, alias = self._from(select)
         names = TableNames(relation, alias)
         condition = _where(select, names)
         items = _group_items(select, names)
@@ -145,13 +170,13 @@ class Queries:
                 raise refusal(
                     select, "WHERE of rows in sessions has to stand beside their GROUP BY: write it there"
                 )
-            return projected(select, _kept(relation, condition), names)
+            return projected(select, kept(relation, condition), names)
         if not waits:
-            relation = _kept(relation, condition)
+            relation = kept(relation, condition)
             names = TableNames(relation, alias)
         grouping = grouping_of(select, items, names)
         made, known, passed = grouped(select, grouping, condition if waits else None, next(self.uids))
-        made = _kept(made, _having(select, known, passed))
+        made = kept(made, _having(select, known, passed))
         return projected(select, made, known)
 
     # --- UNION ALL ---
@@ -197,15 +222,6 @@ def _group_items(select: exp.Select, names: TableNames) -> list[exp.Expr] | None
         return None
     refuse_parts(group, frozenset(("expressions",)))
     return list(group.expressions)
-
-
-def _kept(relation: Relation, condition: pl.Expr | None) -> Relation:
-    """The rows for which the condition is true."""
-    if condition is None:
-        return relation
-    stream = relation.stream
-    kept = stream._add(stream._uid(None, "where"), "where", Express(Keep(condition)), stream._input.rows)
-    return Relation(kept, relation.columns, relation.windowing)
 
 
 def _finished(node: exp.Expr, relation: Relation) -> Relation:

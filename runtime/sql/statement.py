@@ -23,6 +23,10 @@ def run_statement(
         raise GraphError(
             f"job.sql({text!r}): give the query as a text, as in job.sql('SELECT ...', visits=visits)"
         )
+    if uid is not None and not isinstance(uid, str):
+        raise GraphError(
+            f"job.sql(..., uid={uid!r}): uid= is a text, the uid of the window: give a table another name"
+        )
     for name, stream in tables.items():
         if not isinstance(stream, Stream):
             raise GraphError(
@@ -32,8 +36,14 @@ def run_statement(
             raise GraphError(
                 f"job.sql(..., {name}=...): the stream belongs to another job: use that one's sql(...)"
             )
-    with job.all_steps_or_none():
-        return stream_of(Queries(tables, _uids(uid)), parsed(text))
+    try:
+        with job.all_steps_or_none():
+            return stream_of(Queries(tables, _uids(uid)), parsed(text))
+    except RecursionError as error:
+        raise GraphError(
+            "SQL: the query is nested too deeply, or has too long a chain of AND, OR, + or ||: write IN or "
+            "CASE in place of a chain, or several calls of job.sql(...), each on the result of another"
+        ) from error
 
 
 def _uids(uid: str | None) -> Iterator[str | None]:

@@ -175,6 +175,17 @@ def _split_index(scalars: Scalars, node: exp.Expr) -> Typed:
     return Typed(pl.when(at >= 0).then(parts.list.get(at, null_on_oob=True)), _TEXT)
 
 
+def _replace(scalars: Scalars, node: exp.Expr) -> Typed:
+    """REPLACE(text, old, new). Nothing stands for the empty text, which is between all letters."""
+    text, old, new = arguments(node, 3, 3)
+    value, by, wanted = _text(scalars, node, text), _text(scalars, node, new), scalars.typed(old).literal
+    if not isinstance(wanted, str):
+        raise refusal(node, f"{shown(node)}: what is replaced has to be a text in quotes: REPLACE(x, '-', y)")
+    if not wanted:
+        return Typed(step([value, by], pl.when(SECOND.is_not_null()).then(FIRST), _TEXT), _TEXT)
+    return Typed(value.str.replace_all(wanted, by, literal=True), _TEXT)
+
+
 RULES: Mapping[type[exp.Expr], Callable[[Scalars, exp.Expr], Typed]] = {
     exp.DPipe: _joined,
     exp.StrPosition: _position,
@@ -192,7 +203,7 @@ FUNCTIONS: Mapping[str, Callable[[Scalars, exp.Expr], Typed]] = {
     "LENGTH": _of_text(lambda e: e.str.len_chars().cast(pl.Int64), pl.Int64()),
     "LOWER": _of_text(lambda e: e.str.to_lowercase()),
     "LTRIM": _trimmed(lambda e, of: e.str.strip_chars_start(of)),
-    "REPLACE": _of_texts(lambda e, old, new: e.str.replace_all(old, new, literal=True), 3),
+    "REPLACE": _replace,
     "REVERSE": _of_text(lambda e: e.str.reverse()),
     "RIGHT": _right,
     "RTRIM": _trimmed(lambda e, of: e.str.strip_chars_end(of)),

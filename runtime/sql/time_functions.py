@@ -12,6 +12,7 @@ from sqlglot import exp
 from onceflow.runtime.sql.checks import FIRST, SECOND, step
 from onceflow.runtime.sql.chosen_values import arguments
 from onceflow.runtime.sql.conversions import moment_of_text
+from onceflow.runtime.sql.literals import LONGEST_MS
 from onceflow.runtime.sql.places import refusal, shown
 from onceflow.runtime.sql.sql_types import Typed, is_moment, is_null, is_text, type_name
 
@@ -47,6 +48,8 @@ _LENGTHS = {
     "YEAR": "1y",
 }
 _IN_MS = {"SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000, "WEEK": 604_800_000}
+_MONTH_MS = 28 * 86_400_000
+"""The shortest one, so that nothing is refused that fits."""
 _LETTERS = {
     "yyyy": "%Y",
     "yy": "%y",
@@ -120,7 +123,11 @@ def _added(scalars: Scalars, node: exp.Expr) -> Typed:
     value, count = _moment(scalars, node, argument), scalars.typed(number)
     if not count.type.is_integer():
         raise refusal(node, f"{shown(node)}: how many is {type_name(count.type)}: give an integer")
-    by = pl.concat_str([count.expr.cast(pl.String), pl.lit(_LENGTHS[unit][1:])])
+    sentence = f"{scalars.where_is(node)}: so many are no time that fits: leave such rows out with WHERE"
+    most = LONGEST_MS // _IN_MS.get(unit, _MONTH_MS)
+    wanted = scalars.protected(count.expr).cast(pl.Int64)
+    counted = step([wanted], FIRST, pl.Int64(), [((most < FIRST) | (-most > FIRST), sentence)])
+    by = pl.concat_str([counted.cast(pl.String), pl.lit(_LENGTHS[unit][1:])])
     return Typed(value.expr.dt.offset_by(by), value.type)
 
 

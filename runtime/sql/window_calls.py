@@ -111,6 +111,12 @@ def check_event_time(node: exp.Expr, names: TableNames) -> None:
         raise refusal(
             node, f"{shown(node)} is not the event time of these rows, which is {event_time!r}: use that"
         )
+    for computed in names.relation.computed_times.values():
+        raise refusal(
+            node,
+            f"{shown(node)} is not the event time of these rows, which is {computed}: SELECT that AS a "
+            "column in a sub-query, and use it",
+        )
     raise refusal(
         node,
         f"{shown(node)} is not known to be the event time of these rows: windows need a column that is, as "

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from onceflow.runtime.sql import comparing, scalars
+from onceflow.runtime.sql import comparing, grammar, scalars
 from onceflow.runtime.sql.sql_types import Typed
 from onceflow.runtime.testing.mutation import Mutant, mutated
 from tests.sql_oracle import (
@@ -83,11 +83,16 @@ def bools(depth: int) -> st.SearchStrategy[Both]:
         st.builds(lambda a, b, c: put("({} NOT IN ({}, {}, NULL))", a, b, c), numbers, numbers, numbers),
         st.builds(lambda a, b, c: put("({} IN ({}, {}))", a, b, c), texts, texts, texts),
         st.builds(
-            lambda a, pattern: put(f"({{}} LIKE {quoted(pattern)})", a),
+            lambda a, no, pattern: put(f"({{}} {no}LIKE {quoted(pattern)})", a),
             texts,
+            st.sampled_from(["", "NOT "]),
             st.sampled_from(["a%", "%b", "%", "_", "a_b%", "%é%", "日__", ".*", "(%", "it's"]),
         ),
-        st.builds(lambda a: put("({} LIKE 'A\\_b\\%%' ESCAPE '\\')", a), texts),
+        st.builds(
+            lambda a, no: put(f"({{}} {no}LIKE 'A\\_b\\%%' ESCAPE '\\')", a),
+            texts,
+            st.sampled_from(["", "NOT "]),
+        ),
         st.builds(lambda a, b: put("STARTSWITH({}, {})", a, b, duck="starts_with({}, {})"), texts, texts),
     )
 
@@ -282,6 +287,10 @@ def rounded_down(of: scalars.Scalars, node: exp.Expr) -> Typed:
                 "what is equal to nothing is not", [(comparing, "_with_nulls", lambda e: e.fill_null(False))]
             ),
             Both.same("a IN (9, NULL)"),
+        ),
+        (
+            Mutant("NOT LIKE is LIKE", [(grammar._Parser, "_negate_range", lambda self, this=None: this)]),
+            Both.same("page NOT LIKE 'a!%b' ESCAPE '!'"),
         ),
         (
             Mutant("a point stands for any letter", [(comparing.re, "escape", lambda text: text)]),

@@ -60,11 +60,11 @@ REFUSED = [
     ),
     (
         "SELECT v.user FROM v JOIN n ON v.user = n.user",
-        "SQL, line 1, column 27: joins are not supported in SQL yet: join streams with the",
+        "SQL, line 1, column 27: a join needs bounds of time, or it would keep all rows for",
     ),
     (
         "SELECT v.user FROM v, n",
-        "SQL, line 1, column 23: joins are not supported in SQL yet: join streams with the",
+        "SQL, line 1, column 23: every row of one table would meet every row of the other:",
     ),
     (
         "SELECT user FROM v UNION SELECT user FROM v",
@@ -327,7 +327,7 @@ REFUSED = [
     ),
     (
         "SELECT user FROM v CROSS JOIN UNNEST(x) AS t",
-        "SQL, line 1, column 38: joins are not supported in SQL yet: join streams with the",
+        "SQL, line 1, column 38: CROSS JOIN is not supported: write JOIN, LEFT JOIN, RIGHT",
     ),
     (
         "SELECT ROW_NUMBER() OVER (ORDER BY ts) AS r FROM v",
@@ -368,6 +368,34 @@ REFUSED = [
     (
         "SELECT user FROM v PIVOT (SUM(amount) FOR user IN ('a'))",
         "SQL, line 1, column 27: PIVOTS is not supported in a query over streams: leave it",
+    ),
+    (
+        "SELECT user FROM v AS x (amount, user)",
+        "SQL, line 1, column 18: x (...) names columns by their place: name them in a SELECT",
+    ),
+    (
+        "SELECT user FROM (SELECT user, amount FROM v) AS x (amount, user)",
+        "SQL, line 1, column 26: x (...) names columns by their place: name them in a SELECT",
+    ),
+    (
+        of_window(f"TUMBLE(TABLE db.v, DESCRIPTOR(ts), {HOUR})"),
+        "SQL, line 1, column 46: DB is not supported in a query over streams: leave it",
+    ),
+    (
+        "WITH x AS (SELECT user FROM v), x AS (SELECT amount FROM v) SELECT * FROM x",
+        "SQL, line 1, column 33: WITH has two queries called x: give one",
+    ),
+    (
+        f"SELECT {'(' * 400}ts{')' * 400} AS x FROM v",
+        "SQL: the query is nested too deeply",
+    ),
+    (
+        of_window("TUMBLE(TABLE v, DESCRIPTOR(ts), INTERVAL '106751991167' DAY)"),
+        "SQL, line 1, column 74: INTERVAL '106751991167' DAY is longer than all times",
+    ),
+    (
+        "SELECT REPLACE('a', user, 'b') AS x FROM v",
+        "SQL, line 1, column 8: REPLACE('a', user, 'b'): what is replaced has to be a text in quotes",
     ),
 ]
 

@@ -200,6 +200,8 @@ def test_a_group_by_place_and_by_name() -> None:
         ("CAST('x' AS BYTES)", b"x"),
         ("SUBSTRING('hello' FROM -1 FOR 3)", "h"),
         ("SPLIT_INDEX('a-b', '-', 1)", "b"),
+        ("REPLACE('ab', '', 'x')", "ab"),
+        ("REPLACE('ab', '', CAST(NULL AS STRING))", None),
         ("CONCAT_WS('-', 'a', NULL, 'b')", "a-b"),
         ("GREATEST(1, NULL)", None),
         ("LEAST(i, 2.5)", 2.5),
@@ -244,6 +246,7 @@ def test_values_of_all_types(expression: str, value: object) -> None:
         ("CAST(user AS INT)", "a value has no INT: use TRY_CAST"),
         ("LEFT(user, amount - 6)", "a length below 0"),
         ("TO_TIMESTAMP_LTZ(amount * 9000000000000000, 0)", "milliseconds"),
+        ("TIMESTAMPADD(DAY, 9223372036854775800 + amount, TO_TIMESTAMP_LTZ(ts, 3))", "no time that fits"),
     ],
 )
 def test_a_value_that_there_is_not_ends_the_job(expression: str, said: str) -> None:
@@ -323,6 +326,8 @@ def test_tables_are_streams_of_the_job() -> None:
         job.sql("SELECT user FROM v", v=[1])  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="give the query as a text"):
         job.sql(7, v=stream)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="uid= is a text"):
+        job.sql("SELECT user FROM uid", uid=stream)  # type: ignore[arg-type]
 
 
 WITHOUT_SQLGLOT = """
