@@ -77,8 +77,11 @@ def _in(scalars: Scalars, node: exp.Expr) -> Typed:
     if not node.expressions:
         raise refusal(node, "IN takes a list, x IN (1, 2); for a query, join streams with the API")
     value = scalars.typed(node.this)
-    equal = [comparable(node, value, scalars.typed(each)) for each in node.expressions]
-    return Typed(reduce(lambda a, b: a | b, (_with_nulls(a == b) for a, b in equal)), pl.Boolean())
+    sides = [comparable(node, value, scalars.typed(each)) for each in node.expressions]
+    equal = [_with_nulls(a == b) for a, b in sides]
+    while len(equal) > 1:  # a tree: a chain of thousands is too deep for polars
+        equal = [reduce(lambda a, b: a | b, equal[first : first + 2]) for first in range(0, len(equal), 2)]
+    return Typed(equal[0], pl.Boolean())
 
 
 def _is(scalars: Scalars, node: exp.Expr) -> Typed:

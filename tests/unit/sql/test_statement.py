@@ -76,6 +76,15 @@ def test_a_query_of_a_query() -> None:
     assert found == [{"u": "bob", "m": 3}]
 
 
+def test_a_list_of_thousands() -> None:
+    numbers = ", ".join(map(str, range(2, 10_000)))
+    assert [row["amount"] for row in rows(f"SELECT amount FROM visits WHERE amount IN ({numbers})")] == [
+        5,
+        7,
+        2,
+    ]
+
+
 def test_columns_and_fields() -> None:
     found = rows(
         "SELECT v.*, v.place.city AS city, place.zip + 1 AS zip FROM visits AS v WHERE v.place IS NOT NULL"
